@@ -40,7 +40,6 @@ struct ExplainArguments {
 };
 
 MeshRank chosen_rank(const ExplainArguments& arguments, const RunConfig& config) {
-  require_no_pipeline(config.parallel);
   const Mesh mesh = mesh_of(config, arguments.ranks);
   if (arguments.rank < 0 || arguments.rank >= mesh.ranks()) {
     throw Error("--rank is {}; the run has {} ({}), counted from 0", arguments.rank,

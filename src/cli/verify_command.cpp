@@ -34,7 +34,6 @@ void verify_with(VerifyArguments& arguments, Processes* processes) {
   refuse_thread_ranks(processes, arguments.ranks);
   if (processes == nullptr && arguments.ranks == 0) throw CLI::RequiredError("--ranks");
   const RunConfig config = resolve(arguments.config.load());
-  require_no_pipeline(config.parallel);
   if (arguments.full) arguments.options.work_limit = std::numeric_limits<double>::infinity();
   const Stopwatch watch;
   arguments.options.progress = [&](const std::string& part) {

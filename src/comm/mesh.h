@@ -89,6 +89,8 @@ class Mesh {
 
   /// Returns the coordinate of a rank on an axis. Throws InternalError if there is no such rank.
   int coordinate(int rank, Axis axis) const;
+  /// Returns the pipeline stage of a rank: its coordinate on the pipeline axis.
+  int stage(int rank) const { return coordinate(rank, pipeline()); }
   /// Returns the ranks whose coordinates on all other axes are those of `rank`, in the order of
   /// their coordinates on `axes`, of which the first is the innermost. All axes are of one view;
   /// the pipeline axis counts with the dense view. Without axes, the group is the rank alone.

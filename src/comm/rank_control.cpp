@@ -41,6 +41,14 @@ RankControl RankControl::during(std::string work) const {
   return control;
 }
 
+RankControl RankControl::within_stage() const {
+  RankControl stage = *this;
+  if (groups_ == nullptr) return stage;
+  const Mesh& mesh = groups_->mesh();
+  stage.world_ = &groups_->over(mesh.axes_of(MeshView::dense), kControlLane);
+  return stage;
+}
+
 std::string RankControl::named(std::string_view call) const {
   return work_.empty() ? std::string(call) : fmt::format("{} of {}", call, work_);
 }

@@ -40,6 +40,10 @@ class RankControl {
   /// about ranks that do not come in time. All ranks must give the same text.
   RankControl during(std::string work) const;
 
+  /// Returns a copy for agreement among the ranks of this rank's pipeline stage alone, which are in
+  /// ascending order.
+  RankControl within_stage() const;
+
   /// Returns whether `own` is true on any rank.
   bool any(bool own) const;
   /// Returns the text of the first rank that has one; none if no rank has one.

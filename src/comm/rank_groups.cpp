@@ -1,5 +1,6 @@
 #include "comm/rank_groups.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -8,8 +9,15 @@
 
 namespace tessera {
 
-Communicator& RankGroups::over(std::span<const Axis> axes, std::string_view lane) {
-  return find_or_make(mesh_.group(rank_, axes), lane);
+Communicator& RankGroups::over(std::span<const Axis> axes, std::string_view lane,
+                               std::span<const int> stages) {
+  std::vector<int> ranks = mesh_.group(rank_, axes);
+  if (!stages.empty()) {
+    std::erase_if(ranks, [&](int rank) {
+      return std::ranges::find(stages, mesh_.stage(rank)) == stages.end();
+    });
+  }
+  return find_or_make(std::move(ranks), lane);
 }
 
 Communicator& RankGroups::world(std::string_view lane) {

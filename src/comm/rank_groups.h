@@ -46,8 +46,10 @@ class RankGroups {
   const Mesh& mesh() const { return mesh_; }
   int rank() const { return rank_; }
 
-  /// Returns the communicator of the ranks of Mesh::group(rank(), axes). The first call makes it.
-  Communicator& over(std::span<const Axis> axes, std::string_view lane);
+  /// Returns the communicator of the ranks of Mesh::group(rank(), axes), or of those among them in
+  /// the pipeline stages `stages`, if any are given. The first call makes it.
+  Communicator& over(std::span<const Axis> axes, std::string_view lane,
+                     std::span<const int> stages = {});
   Communicator& world(std::string_view lane);  ///< the communicator of all ranks of the mesh
 
   /// Tells the other ranks that this rank cannot go on with the work of the programs, and why.

@@ -12,6 +12,13 @@ struct FlopCount {
 
   /// Returns the FLOPs that the model requires, of which MFU is computed.
   double useful() const { return forward + backward; }
+
+  FlopCount& operator+=(const FlopCount& other) {
+    forward += other.forward;
+    backward += other.backward;
+    repeated += other.repeated;
+    return *this;
+  }
 };
 
 /// Returns the FLOPs of one run of all nodes. Nodes of an update count with repeated_flops alone.

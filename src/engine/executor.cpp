@@ -51,6 +51,10 @@ Executor::Executor(std::vector<const Program*> programs, MemoryPlan plan, Runtim
   outputs_.reserve(max_outputs);
 }
 
+Executor::Executor(std::vector<const Program*> programs, std::span<const ListEntry> list,
+                   Runtime& runtime, const GivenTensors& given)
+    : Executor(programs, plan_memory(programs, list, runtime.target(), given), runtime, given) {}
+
 Executor::Executor(std::vector<const Program*> programs, std::span<const Action> actions,
                    Runtime& runtime, const GivenTensors& given)
     : Executor(programs, plan_memory(programs, actions, runtime.target(), given), runtime, given) {}
@@ -101,7 +105,8 @@ Executor::Groups Executor::find_groups(const Program& program) const {
   for (const Node& node : program.nodes()) {
     std::vector<Communicator*>& node_groups = groups.emplace_back();
     for (const std::vector<Axis>& axes : node.operation->group_axes()) {
-      node_groups.push_back(&runtime_.groups().over(axes, word(node.operation->lane())));
+      node_groups.push_back(&runtime_.groups().over(axes, word(node.operation->lane()),
+                                                    node.operation->group_stages()));
     }
   }
   return groups;
@@ -161,6 +166,11 @@ void Executor::write(std::span<const std::byte> from, const Tensor& to) {
   if (timer_) {
     timer_->end(lanes_->compute(), {.name = "copy_batch", .block = "data", .phase = "step"});
   }
+}
+
+void Executor::copy(const Tensor& from, const Tensor& to) {
+  if (!lanes_) return to.copy_from(from);
+  metered([&] { lanes_->compute().copy(to.address(), from.address(), from.bytes()); });
 }
 
 Snapshot Executor::read(std::span<const Tensor> tensors) {

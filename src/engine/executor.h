@@ -35,7 +35,9 @@ class Executor {
   /// outlive the executor.
   Executor(std::vector<const Program*> programs, MemoryPlan plan, Runtime& runtime,
            const GivenTensors& given = {});
-  /// Also plans the memory of the programs, for these actions (see plan_memory()).
+  /// Also plans the memory of the programs, for this list (see plan_memory()).
+  Executor(std::vector<const Program*> programs, std::span<const ListEntry> list, Runtime& runtime,
+           const GivenTensors& given = {});
   Executor(std::vector<const Program*> programs, std::span<const Action> actions, Runtime& runtime,
            const GivenTensors& given = {});
   /// Waits for an accelerator, which may still use the memory that is freed here.
@@ -78,12 +80,15 @@ class Executor {
   /// Writes into a tensor of the arena before the next work runs. On an accelerator this does not
   /// wait for the copy. The caller may change `from` at once.
   void write(std::span<const std::byte> from, const Tensor& to);
+  /// Copies a tensor of the arena to another of the same shape and type, before the next work runs.
+  void copy(const Tensor& from, const Tensor& to);
   /// Returns the tensors as they are after all work given to run() so far. On an accelerator this
   /// does not wait; Snapshot::wait() does.
   Snapshot read(std::span<const Tensor> tensors);
   /// Waits until all work is done. Throws Error if some of it failed.
   void synchronize();
 
+  Runtime& runtime() const { return runtime_; }
   const MemoryPlan& plan() const { return plan_; }
   const Arena& arena() const { return arena_; }
   const Program& program(int index) const { return *programs_[static_cast<size_t>(index)]; }

@@ -1,6 +1,7 @@
 #include "engine/frames_in_flight.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 
@@ -69,7 +70,7 @@ Situation FramesInFlight::begin(const Action& action, int frame) {
                   name(key.program, input.id));
     held_.erase(held);
   }
-  frames_.erase(key);
+  if (found != frames_.end()) running_ = frames_.extract(found);
   readable_.reset();
   Situation result = situation(key);
   result.program = key.program;
@@ -82,7 +83,14 @@ void FramesInFlight::end(const Action& action, int frame) {
   const FrameKey key{action.program, frame};
   const int segment = segment_index(action);
   if (segment + 1 < std::ssize(memory(key.program).order) || holds_values_of(key)) {
-    frames_[key] = {action.micro_batch, segment + 1};
+    const Frame waiting{action.micro_batch, segment + 1};
+    if (running_) {
+      running_.key() = key;
+      running_.mapped() = waiting;
+      frames_.insert(std::move(running_));
+    } else {
+      frames_[key] = waiting;
+    }
   }
   readable_ = {key, action.micro_batch, segment};
 }

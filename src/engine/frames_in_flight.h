@@ -76,6 +76,8 @@ class FramesInFlight {
   std::span<const Program* const> programs_;
   std::span<const ProgramMemory> memory_;
   std::map<FrameKey, Frame> frames_;  // without the one that runs
+  std::map<FrameKey, Frame>::node_type
+      running_;  // memory of an entry of `frames_`, to be used again
   std::map<HeldValue, HoldState> held_;
   std::optional<Readable> readable_;
 };

@@ -25,26 +25,33 @@
 namespace tessera {
 namespace {
 
-/// Returns the order of each program's segments, which is the same for all micro-batches. Throws
-/// InternalError if it is not, or if a program has no action.
+/// Returns the order of each program's segments, which is the same for all micro-batches. A
+/// micro-batch that begins anew stands for another one with the same number. Throws InternalError
+/// if orders differ, or if a program has no action.
 std::vector<std::vector<Segment>> segment_orders(size_t programs, std::span<const ListEntry> list) {
-  std::vector<std::map<int, std::vector<Segment>>> by_micro_batch(programs);
+  std::vector<std::vector<Segment>> orders(programs);
+  std::vector<std::map<int, std::vector<Segment>>> run_so_far(programs);  // by micro-batch
+  const auto end_micro_batch = [&](size_t program, int number, std::vector<Segment>& run) {
+    if (orders[program].empty()) orders[program] = run;
+    TESSERA_CHECK(run == orders[program], "micro-batch {} runs other segments than the first one",
+                  number);
+    run.clear();
+  };
   for (const ListEntry& entry : list) {
     const auto* const action = std::get_if<Action>(&entry);
     if (action == nullptr) continue;
     TESSERA_CHECK(action->program >= 0 && action->program < static_cast<int>(programs),
                   "an action of program {} of {}", action->program, programs);
-    by_micro_batch[static_cast<size_t>(action->program)][action->micro_batch].push_back(
-        action->segment);
-  }
-  std::vector<std::vector<Segment>> orders;
-  for (const auto& micro_batches : by_micro_batch) {
-    TESSERA_CHECK(!micro_batches.empty(), "program {} has no action", orders.size());
-    orders.push_back(micro_batches.begin()->second);
-    for (const auto& [micro_batch, order] : micro_batches) {
-      TESSERA_CHECK(order == orders.back(), "micro-batch {} runs other segments than the first one",
-                    micro_batch);
+    const auto program = static_cast<size_t>(action->program);
+    std::vector<Segment>& run = run_so_far[program][action->micro_batch];
+    if (!run.empty() && run.front() == action->segment) {
+      end_micro_batch(program, action->micro_batch, run);
     }
+    run.push_back(action->segment);
+  }
+  for (size_t program = 0; program < programs; ++program) {
+    TESSERA_CHECK(!run_so_far[program].empty(), "program {} has no action", program);
+    for (auto& [number, run] : run_so_far[program]) end_micro_batch(program, number, run);
   }
   return orders;
 }

@@ -1,9 +1,11 @@
-// An Evaluator fills the program's inputs, runs it and sums the losses of the tokens. The program
-// gathers these losses from all ranks, so every rank has the same sums.
+// An Evaluator fills the programs' inputs, runs them and sums the losses of the tokens. The program
+// with the head gathers these losses from all ranks of its pipeline stage, which then tell those of
+// the other stages. So every rank has the same sums.
 
 #include "inference/evaluate.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -16,20 +18,58 @@
 namespace tessera {
 namespace {
 
-constexpr Action kEvaluate{.segment = Segment::whole};  // of the executor's only program
+/// The lane on which the stage with the head tells the others the losses.
+constexpr std::string_view kLossesLane = "losses";
+
+/// Returns the list of an evaluation that is the only program of its executor.
+StageList whole_list() {
+  return stage_list(forward_schedule(loop_placement(1, 1)), 0, std::array{ChunkProgram{}});
+}
 
 }  // namespace
 
-Evaluator::Evaluator(const EvaluationProgram& program, Executor& executor, int program_index)
-    : program_(program),
+Evaluator::Evaluator(const EvaluationProgram& program, Executor& executor)
+    : chunks_(&program, 1),
       executor_(executor),
-      program_index_(program_index),
-      inputs_(program.batch, program.parameters) {}
+      first_program_(0),
+      runner_(executor),
+      list_(whole_list()),
+      head_stage_(0),
+      loss_dtype_(program.program.spec(program.token_loss).dtype),
+      inputs_{BatchInputs(program.batch, program.parameters)} {}
+
+Evaluator::Evaluator(const StepPrograms& programs, int set, Executor& executor)
+    : chunks_(programs.sets[static_cast<size_t>(set)].evaluation),
+      executor_(executor),
+      first_program_(programs.evaluation_number(set)),
+      runner_(executor),
+      list_(programs.evaluation_list(set)),
+      head_stage_(programs.sets[static_cast<size_t>(set)].placement.rank_of_chunk.back()),
+      loss_dtype_(accumulation_dtype(programs.model.parameters.units().front().dtype)) {
+  for (const EvaluationProgram& chunk : chunks_) {
+    inputs_.emplace_back(chunk.batch, programs.model.parameters);
+  }
+}
 
 Tensor Evaluator::token_losses(const Batch& batch) {
-  inputs_.fill(executor_, program_index_, 0, batch);
-  executor_.run({.segment = Segment::whole, .program = program_index_});
-  return on_host(executor_.tensor(program_.token_loss, program_index_));
+  runner_.run(list_, [&](const StageAction& action) {
+    const auto chunk = static_cast<size_t>(action.run.program - first_program_);
+    inputs_[chunk].fill(executor_, action.run.program, action.run.micro_batch, batch);
+  });
+  const Program& program = chunks_.back().program;
+  const Mesh& mesh = program.mesh();
+  const bool has_losses = mesh.stage(program.rank()) == head_stage_;
+  const Tensor losses =
+      has_losses ? on_host(executor_.tensor(
+                       chunks_.back().token_loss,
+                       first_program_ + static_cast<int>(std::ssize(chunks_)) - 1))
+                 : Tensor({batch.parts * batch.rows * batch.context}, loss_dtype_);
+  if (mesh.size(mesh.pipeline()) > 1) {
+    const std::array axes{mesh.pipeline()};
+    executor_.runtime().groups().over(axes, kLossesLane).broadcast("token losses", head_stage_,
+                                                                   losses);
+  }
+  return losses;
 }
 
 std::vector<double> Evaluator::row_losses(const Batch& batch) {
@@ -42,13 +82,14 @@ std::vector<double> Evaluator::row_losses(const Batch& batch) {
 }
 
 LoaderOptions Evaluator::loader_options(int64_t rows) const {
-  const MeshRank mesh_rank{program_.program.mesh(), program_.program.rank()};
+  const Program& program = chunks_.front().program;
+  const MeshRank mesh_rank{program.mesh(), program.rank()};
   const int64_t parts = data_ranks(mesh_rank.mesh);
   return {.split = Split::held_out,
           .rows = rows / parts,
           .part = data_rank(mesh_rank),
           .parts = parts,
-          .vocabulary_size = inputs_.vocabulary_size};
+          .vocabulary_size = inputs_.front().vocabulary_size};
 }
 
 double Evaluator::batch_loss(const Batch& batch) { return sum(token_losses(batch)); }
@@ -56,15 +97,15 @@ double Evaluator::batch_loss(const Batch& batch) { return sum(token_losses(batch
 StandaloneEvaluator::StandaloneEvaluator(EvaluationProgram program, const GivenTensors& weights,
                                          Runtime& runtime)
     : program_(std::move(program)),
-      executor_({&program_.program}, std::span(&kEvaluate, 1), runtime, weights),
-      evaluator_(program_, executor_, 0) {}
+      executor_({&program_.program}, whole_list().for_plan(), runtime, weights),
+      evaluator_(program_, executor_) {}
 
 void require_evaluation_memory(const EvaluationProgram& program, const GivenTensors& weights,
                                const GivenTensors& shared, const ProgramSize& size,
                                const Runtime& runtime, int ranks, int copies) {
   const Program* const programs[] = {&program.program};
   int64_t needed =
-      plan_memory(programs, std::span(&kEvaluate, 1), runtime.target(), shared).arena_bytes * ranks;
+      plan_memory(programs, whole_list().for_plan(), runtime.target(), shared).arena_bytes * ranks;
   if (const Accelerator* device = runtime.accelerator()) {
     if (needed <= device->free_bytes()) return;
     throw Error(

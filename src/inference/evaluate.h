@@ -9,7 +9,9 @@
 #include "data/loader.h"
 #include "engine/executor.h"
 #include "model/model.h"
+#include "pipeline/stage_runner.h"
 #include "plan/batch_inputs.h"
+#include "plan/programs.h"
 
 namespace tessera {
 
@@ -26,11 +28,15 @@ struct Evaluation {
   int64_t instances = 0;
 };
 
-/// Runs an evaluation program on batches of the program's size.
+/// Runs an evaluation on batches of its programs' size.
 class Evaluator {
  public:
-  /// `program` is the program at `program_index` of the executor. Both must outlive the evaluator.
-  Evaluator(const EvaluationProgram& program, Executor& executor, int program_index);
+  /// `program`, of the whole model, is the only program of the executor. Both must outlive the
+  /// evaluator.
+  Evaluator(const EvaluationProgram& program, Executor& executor);
+  /// Takes the evaluation of a set of passes (see StepPrograms) of a run that evaluates. Both
+  /// arguments must outlive the evaluator.
+  Evaluator(const StepPrograms& programs, int set, Executor& executor);
 
   /// Returns the cross-entropy (nats) of each row of a batch of the program's size, summed over the
   /// row's target tokens. The program must have one rank. Throws Error on a token outside the
@@ -47,10 +53,14 @@ class Evaluator {
   /// Runs a batch. Returns the losses [ranks * rows * context] of all ranks' tokens, on the host.
   Tensor token_losses(const Batch& batch);
 
-  const EvaluationProgram& program_;
+  std::span<const EvaluationProgram> chunks_;  // of this rank's stage
   Executor& executor_;
-  int program_index_;
-  BatchInputs inputs_;
+  int first_program_;  // the index of the first chunk's program in the executor's list
+  StageRunner runner_;
+  StageList list_;
+  int head_stage_;  // the pipeline stage that computes the losses
+  DType loss_dtype_;
+  std::vector<BatchInputs> inputs_;  // by chunk
 };
 
 /// An evaluator that owns its program and executor, and uses existing weights.

@@ -60,9 +60,9 @@ class ChunkWriter {
     const LayerWriter layers = write_forward();
     write_router_losses(layers.routed());
     if (range_.head) write_loss();
-    chunk_.parameters = std::move(writer_.parameters);
+    chunk_.outline.parameters = std::move(writer_.parameters);
     write_backward();
-    chunk_.parameters.note_gradients(chunk_.program);
+    chunk_.outline.parameters.note_gradients(chunk_.program);
     rematerialize(builder_, recompute);
   }
 
@@ -70,8 +70,8 @@ class ChunkWriter {
   Spec scalar() const { return {{1}, writer_.wide(), {}}; }
 
   void declare() {
-    chunk_.experts = writer_.config.experts;
-    chunk_.balance_rate = writer_.config.balance_bias_rate;
+    chunk_.outline.experts = writer_.config.experts;
+    chunk_.outline.balance_rate = writer_.config.balance_bias_rate;
     chunk_.target_seed = builder_.state("target_seed", scalar());
     chunk_.token_seed = builder_.state("token_seed", scalar());
     if (writer_.config.balance_biases == BiasBalancing::controller) {
@@ -91,13 +91,12 @@ class ChunkWriter {
     const AttentionInputs inputs = attention_inputs(writer_, chunk_.batch, size_);
     if (range_.embedding) embedded_ = write_embedding(writer_, chunk_.batch.tokens);
     LayerWriter layers = embedded_ ? LayerWriter(writer_, embedded_->stream)
-                                   : LayerWriter(writer_, chunk_.boundary_in);
+                                   : LayerWriter(writer_, chunk_.boundary_in, range_.layers.first);
     layers.write(range_.layers, inputs);
     if (range_.head) {
       hidden_ = layers.final_norm();
     } else {
-      chunk_.boundary_out = layers.boundary();
-      TESSERA_CHECK(bool(chunk_.boundary_out.output), "a chunk without the head has no layer");
+      chunk_.boundary_out = layers.end();
       for (const Value value : chunk_.boundary_out.values()) builder_.output(value);
     }
     return layers;
@@ -137,11 +136,11 @@ class ChunkWriter {
     std::vector<Value> z_losses, tokens_so_far;
     int64_t layer_index = std::max(range_.layers.first, config.dense_layers);
     for (const RoutedLayer& layer : routed) {
-      chunk_.expert_tokens.push_back({fmt::format("sum:expert_tokens.{}", layer_index++),
-                                      builder_.spec(layer.counts).shape,
-                                      sum_distribution(layer.counts)});
-      tokens_so_far.push_back(add_up(chunk_.expert_tokens.back(), layer.counts));
-      if (!layer.balance_unit.empty()) chunk_.balance_units.push_back(layer.balance_unit);
+      chunk_.outline.sums.expert_tokens.push_back(
+          {fmt::format("sum:expert_tokens.{}", layer_index++), builder_.spec(layer.counts).shape,
+           sum_distribution(layer.counts)});
+      tokens_so_far.push_back(add_up(chunk_.outline.sums.expert_tokens.back(), layer.counts));
+      if (!layer.balance_unit.empty()) chunk_.outline.balance_units.push_back(layer.balance_unit);
       if (layer.pinned) chunk_.batch.choices.push_back(*layer.pinned);
       if (config.router_z_coefficient > 0) {
         z_losses.push_back(router_z_loss(builder_, layer.logits, config.router_z_coefficient));
@@ -150,12 +149,12 @@ class ChunkWriter {
     if (config.balance_coefficient > 0 && !routed.empty()) {
       chunk_.balance_loss = total(balance_losses(routed, tokens_so_far));
       builder_.output(chunk_.balance_loss);
-      chunk_.balance_sum = scalar_sum("sum:balance_loss", chunk_.balance_loss);
+      chunk_.outline.sums.balance = scalar_sum("sum:balance_loss", chunk_.balance_loss);
     }
     if (!z_losses.empty()) {
       chunk_.router_z_loss = total(z_losses);
       builder_.output(chunk_.router_z_loss);
-      chunk_.router_z_sum = scalar_sum("sum:router_z_loss", chunk_.router_z_loss);
+      chunk_.outline.sums.router_z = scalar_sum("sum:router_z_loss", chunk_.router_z_loss);
     }
   }
 
@@ -196,13 +195,8 @@ class ChunkWriter {
     return losses;
   }
 
-  Value head_matrix() {
-    if (!writer_.config.tied_head) return write_head_matrix(writer_);
-    return embedded_ ? embedded_->table : embedding_table(writer_);
-  }
-
   void write_loss() {
-    const Value weight = head_matrix();
+    const Value weight = head_matrix(writer_, embedded_ ? embedded_->table : Value{});
     const auto scope = builder_.scope("head", Block::head);
     const Value hidden = writer_.gather_positions(hidden_);
     loss_seed_ = use_like(builder_, chunk_.target_seed, chunk_.batch.targets);
@@ -215,7 +209,7 @@ class ChunkWriter {
     builder_.output(chunk_.loss);
     builder_.output(chunk_.token_loss);
     const auto sums = builder_.scope("sums", Block::loss);
-    chunk_.cross_entropy_sum = scalar_sum("sum:cross_entropy", chunk_.token_loss);
+    chunk_.outline.sums.cross_entropy = scalar_sum("sum:cross_entropy", chunk_.token_loss);
   }
 
   void write_backward() {
@@ -244,8 +238,12 @@ class ChunkWriter {
       TESSERA_CHECK(bool(gradient), "the chunk's results do not depend on one of its inputs");
       builder_.output(gradient);
     }
-    chunk_.boundary_in_gradients = {gradients[0], gradients[1],
-                                    gradients.size() > 2 ? gradients[2] : Value{}};
+    // In the order of Boundary::values(), which leaves null values out.
+    const Boundary& in = chunk_.boundary_in;
+    auto next = gradients.begin();
+    chunk_.boundary_in_gradients.stream = *next++;
+    if (in.output) chunk_.boundary_in_gradients.output = *next++;
+    if (in.router) chunk_.boundary_in_gradients.router = *next++;
   }
 
   Chunk& chunk_;
@@ -286,16 +284,23 @@ AttentionInputs attention_inputs(ModelWriter& writer, const BatchValues& batch,
 
 ChunkRange whole_model(const ModelConfig& config) { return {.layers = {0, config.layers}}; }
 
-std::vector<StepSum> Chunk::loss_sums() const {
-  std::vector<StepSum> result;
-  for (const auto* sum : {&cross_entropy_sum, &balance_sum, &router_z_sum}) {
-    if (*sum) result.push_back(**sum);
+bool uses(const ChunkRange& range, const ModelConfig& config, const ParameterSpec& parameter) {
+  if (parameter.unit == kEmbeddingUnit) {
+    return range.embedding || (range.head && config.tied_head);
   }
-  return result;
+  if (parameter.unit == kHeadUnit) return range.head;
+  for (int64_t layer = range.layers.first; layer < range.layers.end; ++layer) {
+    const std::string unit = layer_unit(layer);
+    if (parameter.unit == unit || parameter.unit.starts_with(unit + ".")) return true;
+  }
+  return false;
 }
 
-std::vector<StepSum> Chunk::sums() const {
-  std::vector<StepSum> result = loss_sums();
+std::vector<StepSum> StepSums::all() const {
+  std::vector<StepSum> result;
+  for (const auto* sum : {&cross_entropy, &balance, &router_z}) {
+    if (*sum) result.push_back(**sum);
+  }
   result.insert(result.end(), expert_tokens.begin(), expert_tokens.end());
   return result;
 }

@@ -50,6 +50,29 @@ struct StepSum {
   Distribution distribution;
 };
 
+/// The sums that the passes of a step add to; none if the model, or the chunk, has no such loss.
+struct StepSums {
+  std::optional<StepSum> cross_entropy;  ///< over the target tokens
+  std::optional<StepSum> balance;
+  std::optional<StepSum> router_z;
+  /// By mixture layer, [classes]: the experts, then the skip class if there is one.
+  std::vector<StepSum> expert_tokens;
+
+  /// Returns all sums: the losses, [1] each, and then `expert_tokens`.
+  std::vector<StepSum> all() const;
+};
+
+/// What the parts of a step beside the passes know of a model, or of a chunk of it: the start, the
+/// update, the results, a checkpoint.
+struct ModelOutline {
+  ParameterList parameters;
+  StepSums sums;
+  int64_t experts = 0;  ///< the number of experts of a mixture layer
+  /// By mixture layer, if biases balance routers: the name of the biases' unit.
+  std::vector<std::string> balance_units;
+  double balance_rate = 0;  ///< see ModelConfig::balance_bias_rate
+};
+
 /// The part of a model that one program trains: some of its layers, with or without the parts
 /// before the first layer and after the last one.
 struct ChunkRange {
@@ -59,12 +82,14 @@ struct ChunkRange {
 };
 /// Returns the range of the whole model.
 ChunkRange whole_model(const ModelConfig& config);
+/// Returns whether the chunk of a range uses a parameter of the model.
+bool uses(const ChunkRange& range, const ModelConfig& config, const ParameterSpec& parameter);
 
 /// The forward and the backward pass of a chunk for one micro-batch, with their inputs and outputs.
 /// A value that the chunk does not have is null.
 struct Chunk {
   Program program;
-  ParameterList parameters;
+  ModelOutline outline;
 
   BatchValues batch;  ///< tokens only with the embedding, targets only with the head
 
@@ -87,22 +112,6 @@ struct Chunk {
   Value loss;        ///< [1]: the sum over this rank's target tokens, z-loss included; an output
   Value token_loss;  ///< [tokens]: cross-entropy; an output
   Value balance_loss, router_z_loss;  ///< [1]: sums over tokens, like the loss; outputs
-
-  /// Sums that each forward pass adds to; none if the chunk has no such loss.
-  std::optional<StepSum> cross_entropy_sum;  ///< over the target tokens
-  std::optional<StepSum> balance_sum;
-  std::optional<StepSum> router_z_sum;
-  /// By mixture layer, [classes]: the experts, then the skip class if there is one.
-  std::vector<StepSum> expert_tokens;
-  int64_t experts = 0;  ///< the number of experts of a mixture layer
-  /// By mixture layer, if biases balance routers: the name of the biases' unit.
-  std::vector<std::string> balance_units;
-  double balance_rate = 0;  ///< see ModelConfig::balance_bias_rate
-
-  /// Returns loss_sums() and expert_tokens.
-  std::vector<StepSum> sums() const;
-  /// Returns the sums of the losses, [1] each.
-  std::vector<StepSum> loss_sums() const;
 };
 
 /// Writes a rank's chunk, which recomputes the named blocks, and returns it. Throws InternalError

@@ -11,8 +11,11 @@
 
 #include "model/layers.h"
 
+#include <utility>
+
 #include "model/feed_forward.h"
 #include "ops/collective/convert.h"
+#include "ops/elementwise/elementwise.h"
 #include "ops/embedding/embedding.h"
 #include "ops/rotary/rotary.h"
 
@@ -29,9 +32,11 @@ std::optional<RotaryScaling> rotary_scaling(const ModelConfig& config) {
 
 }  // namespace
 
+std::string layer_unit(int64_t layer) { return fmt::format("layers.{}", layer); }
+
 Value embedding_table(ModelWriter& writer) {
   const auto scope = writer.builder.scope("embedding", Block::embedding);
-  writer.unit = "embedding";
+  writer.unit = kEmbeddingUnit;
   return writer.matrix("weight", {writer.config.vocabulary_size, writer.config.hidden_size},
                        writer.over_tensor(0, writer.config.vocabulary_size),
                        ParameterRole::embedding);
@@ -73,11 +78,13 @@ Boundary boundary_inputs(ModelWriter& writer, const std::string& name, const Sha
         TensorPiece(writer.mesh(), distribution, whole, writer.builder.program().rank()).shape();
     return writer.builder.input(fmt::format("{}.{}", name, part), {own, dtype, distribution});
   };
+  if (layer == 0) return {input("stream", config.hidden_size, writer.compute), {}, {}};
   const DType stream_dtype = config.residual_scaling ? writer.wide() : writer.compute;
-  Boundary boundary{input("stream", config.hidden_size, stream_dtype),
-                    input("output", config.hidden_size, writer.compute),
-                    {}};
-  if (config.router == RouterKind::depth_averaged && layer > config.dense_layers) {
+  Boundary boundary{input("stream", config.hidden_size, stream_dtype), {}, {}};
+  if (config.residual_scaling)
+    boundary.output = input("output", config.hidden_size, writer.compute);
+  const bool has_routers = layer > config.dense_layers && layer < config.layers;
+  if (config.router == RouterKind::depth_averaged && has_routers) {
     boundary.router = input("router", config.router_size, writer.wide());
   }
   return boundary;
@@ -128,8 +135,10 @@ Value LayerWriter::normalised(std::string_view name, Keep keep, const std::optio
     boundary_.stream = scaled.stream;
     result = scaled.output;
   } else {
-    const NormResult plain = writer_.norm("weight", x, hidden, 0, residual);
-    if (!residual) return plain.output;
+    const NormResult plain = std::exchange(begins_with_sum_, false)
+                                 ? writer_.norm_of_sum("weight", x, hidden)
+                                 : writer_.norm("weight", x, hidden, 0, residual);
+    if (!plain.sum) return plain.output;
     boundary_.stream = plain.sum;
     result = plain.output;
   }
@@ -154,7 +163,7 @@ Value LayerWriter::feed_forward_of(int64_t layer, Value x) {
 
 void LayerWriter::write(const LayerRange& range, const AttentionInputs& inputs) {
   for (int64_t layer = range.first; layer < range.end; ++layer) {
-    writer_.unit = fmt::format("layers.{}", layer);
+    writer_.unit = layer_unit(layer);
     const std::optional<Merge> before = merge_before(layer);
     const auto scope = writer_.builder.layer_scope(writer_.unit, static_cast<int>(layer));
     const Value x = normalised("attention_norm", Keep::layer, before);
@@ -163,18 +172,30 @@ void LayerWriter::write(const LayerRange& range, const AttentionInputs& inputs) 
     boundary_.output =
         feed_forward_of(layer, normalised("feed_forward_norm", Keep::block, between));
   }
+  if (range.end == writer_.config.layers) boundary_.router = {};  // no router follows
+}
+
+Boundary LayerWriter::end() {
+  if (boundary_.output && !writer_.config.residual_scaling) {
+    const auto scope = writer_.builder.scope("boundary", Block::norm);
+    const Value addends[] = {boundary_.output, boundary_.stream};
+    boundary_.stream = add(writer_.builder, addends, writer_.compute);
+    boundary_.output = {};
+  }
+  return boundary_;
 }
 
 Value LayerWriter::final_norm() {
-  writer_.unit = "head";
+  writer_.unit = kHeadUnit;
   const std::optional<Merge> before = merge_before(writer_.config.layers);
   return normalised("norm", Keep::layer, before);
 }
 
-Value write_head_matrix(ModelWriter& writer) {
+Value head_matrix(ModelWriter& writer, Value table) {
   const ModelConfig& config = writer.config;
+  if (config.tied_head) return table ? table : embedding_table(writer);
   const auto scope = writer.builder.scope("head", Block::head);
-  writer.unit = "head";
+  writer.unit = kHeadUnit;
   return writer.matrix("weight", {config.vocabulary_size, config.hidden_size},
                        writer.over_tensor(0, config.vocabulary_size), ParameterRole::head);
 }

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/attention_layer.h"
@@ -15,7 +16,9 @@ namespace tessera {
 /// that the model does not have is null.
 struct Boundary {
   Value stream;  ///< the residual stream, [tokens, hidden]
-  Value output;  ///< of the last sublayer, [tokens, hidden], not yet added to the stream
+  /// Of the last sublayer, [tokens, hidden], not yet added to the stream. Between two programs only
+  /// a model with residual scaling has it: others pass on the sum.
+  Value output;
   Value router;  ///< the last router's state, [tokens, router_size], if routers are depth-averaged
 
   /// Returns the values that are not null, in the order above.
@@ -23,7 +26,8 @@ struct Boundary {
 };
 
 /// Declares, as inputs of this program, the values that another program computed before layer
-/// `layer`, and returns them. `name` begins the names of the inputs. `tokens` has one dim.
+/// `layer`, and returns them. Before the first layer there is the stream alone. `name` begins the
+/// names of the inputs. `tokens` has one dim.
 Boundary boundary_inputs(ModelWriter& writer, const std::string& name, const Shape& tokens,
                          int64_t layer);
 
@@ -32,6 +36,12 @@ struct LayerRange {
   int64_t first = 0;
   int64_t end = 0;
 };
+
+// The units of the parameters outside the layers, and of those of a layer. A layer's experts, and
+// its biases that balance a router, are in units of their own, whose names begin with the layer's.
+inline constexpr std::string_view kEmbeddingUnit = "embedding";
+inline constexpr std::string_view kHeadUnit = "head";
+std::string layer_unit(int64_t layer);
 
 /// Declares the embedding table, [vocabulary, hidden], and returns it. A tied head uses the same
 /// matrix, also in a program without the embedding.
@@ -57,18 +67,20 @@ class LayerWriter {
   };
 
  public:
-  /// Begins with the stream from the embedding, or with a boundary from another program.
+  /// Begins with the stream from the embedding, or with the boundary from a program that ended
+  /// before layer `layer`.
   LayerWriter(ModelWriter& writer, Value stream) : writer_(writer), boundary_{stream, {}, {}} {}
-  LayerWriter(ModelWriter& writer, const Boundary& boundary)
-      : writer_(writer), boundary_(boundary) {}
+  LayerWriter(ModelWriter& writer, const Boundary& boundary, int64_t layer)
+      : writer_(writer), boundary_(boundary), begins_with_sum_(layer > 0 && !boundary.output) {}
 
   /// Writes the layers of a range, after those written so far.
   void write(const LayerRange& range, const AttentionInputs& inputs);
   /// Writes the norm after the model's last layer. Returns its result, [tokens, hidden].
   Value final_norm();
 
-  /// Returns the values that the layers written so far pass on.
-  const Boundary& boundary() const { return boundary_; }
+  /// Returns the values that the layers written so far pass on to another program. Writes the
+  /// addition of the last output to the stream, where that does not change the bits.
+  Boundary end();
   /// Returns the mixture layers written so far.
   const std::vector<RoutedLayer>& routed() const { return routed_; }
 
@@ -82,13 +94,15 @@ class LayerWriter {
 
   ModelWriter& writer_;
   Boundary boundary_;
+  bool begins_with_sum_ = false;  // another program has added the last output to the stream
   std::vector<RoutedLayer> routed_;
 };
 
 /// Writes the table of the rotary embedding's angles, one row per token, and returns it.
 Value table_of_angles(ModelWriter& writer, Value positions);
 
-/// Declares the matrix of a head that is not tied, [vocabulary, hidden], and returns it.
-Value write_head_matrix(ModelWriter& writer);
+/// Returns the head's matrix, [vocabulary, hidden]; declares it if the program does not have it
+/// yet. A tied head's is the embedding table: `table`, or null in a program without the embedding.
+Value head_matrix(ModelWriter& writer, Value table);
 
 }  // namespace tessera

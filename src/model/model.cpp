@@ -8,19 +8,27 @@
 namespace tessera {
 namespace {
 
-/// The output of the whole model up to the last norm, and the head's matrix.
+/// The output of a chunk's layers: up to the last norm, and the head's matrix, or the boundary to
+/// the next chunk.
 struct Trunk {
   Value hidden;  ///< [tokens, hidden]
   Value head;    ///< [vocabulary, hidden]
+  Boundary boundary;
 };
 
 /// Writes the trunk. `hidden` has all positions: the tensor axis splits only the head's vocabulary.
-Trunk write_trunk(ModelWriter& writer, Value tokens, const AttentionInputs& inputs) {
-  const Embedded embedded = write_embedding(writer, tokens);
-  LayerWriter layers(writer, embedded.stream);
-  layers.write({0, writer.config.layers}, inputs);
+Trunk write_trunk(ModelWriter& writer, Value tokens, const Boundary& boundary_in,
+                  const AttentionInputs& inputs, const ChunkRange& range) {
+  std::optional<Embedded> embedded;
+  if (range.embedding) embedded = write_embedding(writer, tokens);
+  LayerWriter layers = embedded ? LayerWriter(writer, embedded->stream)
+                                : LayerWriter(writer, boundary_in, range.layers.first);
+  layers.write(range.layers, inputs);
+  if (!range.head) return {.hidden = {}, .head = {}, .boundary = layers.end()};
   const Value hidden = writer.gather_positions(layers.final_norm());
-  return {hidden, writer.config.tied_head ? embedded.table : write_head_matrix(writer)};
+  return {.hidden = hidden,
+          .head = head_matrix(writer, embedded ? embedded->table : Value{}),
+          .boundary = {}};
 }
 
 /// Gathers a value over the axes that split its tokens. Returns the value for all tokens.
@@ -34,8 +42,8 @@ Value gathered_tokens(Builder& builder, Value own) {
 }  // namespace
 
 EvaluationProgram write_evaluation(const ModelConfig& config, DType compute,
-                                   const ProgramSize& size, const MeshRank& mesh_rank,
-                                   const ExpertLayout& experts) {
+                                   const ProgramSize& size, const ChunkRange& range,
+                                   const MeshRank& mesh_rank, const ExpertLayout& experts) {
   EvaluationProgram evaluation{.program = Program(mesh_rank.mesh, mesh_rank.rank)};
   Builder builder(evaluation.program);
   ModelWriter writer{.builder = builder,
@@ -43,18 +51,34 @@ EvaluationProgram write_evaluation(const ModelConfig& config, DType compute,
                      .compute = compute,
                      .layout = distribute_tokens(mesh_rank.mesh, size.sequences),
                      .experts = experts};
-  evaluation.batch = declare_batch(builder, size, writer.layout);
+  evaluation.batch = declare_batch(builder, size, writer.layout, range.embedding, range.head);
+  if (!range.embedding) {
+    evaluation.boundary_in =
+        boundary_inputs(writer, "boundary_in", {size.sequences * size.context}, range.layers.first);
+  }
   const AttentionInputs inputs = attention_inputs(writer, evaluation.batch, size);
-  const Trunk trunk = write_trunk(writer, evaluation.batch.tokens, inputs);
-  const auto scope = builder.scope("head", Block::head);
-  const Value head = use_like(builder, trunk.head, evaluation.batch.targets);
-  const Value own = linear_cross_entropy(builder, trunk.hidden, head, evaluation.batch.targets,
-                                         config.z_loss_coefficient)
-                        .token_loss;
-  evaluation.token_loss = gathered_tokens(builder, own);
-  builder.output(evaluation.token_loss);
+  const Trunk trunk =
+      write_trunk(writer, evaluation.batch.tokens, evaluation.boundary_in, inputs, range);
+  if (range.head) {
+    const auto scope = builder.scope("head", Block::head);
+    const Value head = use_like(builder, trunk.head, evaluation.batch.targets);
+    const Value own = linear_cross_entropy(builder, trunk.hidden, head, evaluation.batch.targets,
+                                           config.z_loss_coefficient)
+                          .token_loss;
+    evaluation.token_loss = gathered_tokens(builder, own);
+    builder.output(evaluation.token_loss);
+  } else {
+    evaluation.boundary_out = trunk.boundary;
+    for (const Value value : trunk.boundary.values()) builder.output(value);
+  }
   evaluation.parameters = std::move(writer.parameters);
   return evaluation;
+}
+
+EvaluationProgram write_evaluation(const ModelConfig& config, DType compute,
+                                   const ProgramSize& size, const MeshRank& mesh_rank,
+                                   const ExpertLayout& experts) {
+  return write_evaluation(config, compute, size, whole_model(config), mesh_rank, experts);
 }
 
 DecodingProgram write_decoding(const ModelConfig& config, DType compute, int64_t tokens,
@@ -76,7 +100,7 @@ DecodingProgram write_decoding(const ModelConfig& config, DType compute, int64_t
                                .document_starts = {},
                                .cache_position = decoding.first_position,
                                .capacity = capacity};
-  const Trunk trunk = write_trunk(writer, decoding.tokens, inputs);
+  const Trunk trunk = write_trunk(writer, decoding.tokens, {}, inputs, whole_model(config));
   const auto scope = builder.scope("head", Block::head);
   decoding.logits =
       linear(builder, trunk.hidden, use_like(builder, trunk.head, trunk.hidden), writer.wide());

@@ -9,14 +9,22 @@
 
 namespace tessera {
 
-/// The forward pass of the whole model alone, for evaluation.
+/// The forward pass alone of a model or of a chunk of it, for evaluation. A value that the chunk
+/// does not have is null.
 struct EvaluationProgram {
   Program program;
   ParameterList parameters;
   BatchValues batch;
+  Boundary boundary_in, boundary_out;  ///< as in Chunk
   Value token_loss;  ///< [tokens] of all ranks: cross-entropy, 0 without a target; an output
 };
-/// Writes an evaluation. Throws Error if the model or the batch does not divide over the mesh.
+/// Writes an evaluation of a chunk. Throws Error if the model or the batch does not divide over the
+/// mesh.
+EvaluationProgram write_evaluation(const ModelConfig& config, DType compute,
+                                   const ProgramSize& size, const ChunkRange& range,
+                                   const MeshRank& mesh_rank = {},
+                                   const ExpertLayout& experts = {});
+/// Writes an evaluation of the whole model.
 EvaluationProgram write_evaluation(const ModelConfig& config, DType compute,
                                    const ProgramSize& size, const MeshRank& mesh_rank = {},
                                    const ExpertLayout& experts = {});

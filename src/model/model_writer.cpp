@@ -78,6 +78,10 @@ NormResult ModelWriter::norm(std::string_view name, Value x, int64_t size, int64
   return tessera::norm(builder, x, norm_weight(name, size, x), norm_options(group), residual);
 }
 
+NormResult ModelWriter::norm_of_sum(std::string_view name, Value sum, int64_t size) {
+  return tessera::norm_of_sum(builder, sum, norm_weight(name, size, sum), norm_options(0));
+}
+
 Value ModelWriter::norm_and_rotary(std::string_view name, Value x, int64_t size, int64_t group,
                                    Value table, int64_t head_dim) {
   return tessera::norm_and_rotary(builder, x, norm_weight(name, size, x), norm_options(group),

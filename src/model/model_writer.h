@@ -94,6 +94,9 @@ struct ModelWriter {
   /// `size` entries if the family has weights. A `residual` is added to x first.
   NormResult norm(std::string_view name, Value x, int64_t size, int64_t group,
                   std::optional<Value> residual = {});
+  /// Writes the family's norm of whole rows of a sum that another program has computed
+  /// (ops/norm/norm.h).
+  NormResult norm_of_sum(std::string_view name, Value sum, int64_t size);
   /// Writes the family's norm over whole rows of `size` entries. Each tensor rank has a part of
   /// each row.
   Value split_norm(std::string_view name, Value x, int64_t size);

@@ -179,6 +179,23 @@ void ParameterList::note_gradients(const Program& program) {
   }
 }
 
+void ParameterList::note_stages(
+    int stages, const std::function<bool(int stage, const ParameterSpec& parameter)>& has) {
+  std::vector<bool> noted(units_.size(), false);
+  for (const ParameterSpec& spec : specs_) {
+    std::vector<int> having;
+    for (int stage = 0; stage < stages; ++stage) {
+      if (has(stage, spec)) having.push_back(stage);
+    }
+    const auto index = static_cast<size_t>(spec.unit_index);
+    TESSERA_CHECK(!having.empty(), "no pipeline stage has {}", spec.name);
+    TESSERA_CHECK(!noted[index] || units_[index].stages == having,
+                  "{} is on other pipeline stages than its unit", spec.name);
+    noted[index] = true;
+    units_[index].stages = std::move(having);
+  }
+}
+
 std::string master_name(const ParameterUnit& unit) {
   return is_rounded(unit) ? "master:" + unit.name : unit.name;
 }

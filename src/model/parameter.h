@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -85,7 +87,10 @@ struct ParameterUnit {
   /// partial on the axes on which ranks use the unit with their own data.
   Distribution gradient_distribution;
   ChangedBy changed_by = ChangedBy::optimizer;
+  /// The pipeline stages that have the unit, ascending. Two have the table of a tied head.
+  std::vector<int> stages{0};
 
+  bool on_stage(int stage) const { return std::ranges::find(stages, stage) != stages.end(); }
   /// Returns whether it has main gradients.
   bool has_gradients() const { return changed_by == ChangedBy::optimizer; }
   bool has_moments() const { return changed_by != ChangedBy::sign; }
@@ -123,6 +128,10 @@ class ParameterList {
                 ChangedBy changed_by = ChangedBy::optimizer);
   /// Sets the units' gradient distributions from a program that has its backward pass.
   void note_gradients(const Program& program);
+  /// Notes which pipeline stages have each unit. `has` says it of a parameter; all parameters of a
+  /// unit are on the same stages.
+  void note_stages(int stages,
+                   const std::function<bool(int stage, const ParameterSpec& parameter)>& has);
 
   /// Returns the parameters in the order of their declaration.
   const std::vector<ParameterSpec>& specs() const { return specs_; }

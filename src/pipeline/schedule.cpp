@@ -25,24 +25,34 @@ Channel ChunkPlacement::channel(const BoundaryMessage& message) const {
       .sender = rank(message.chunk), .receiver = rank(message.receiver()), .kind = message.kind};
 }
 
-std::optional<BoundaryMessage> ChunkPlacement::input_of(const ChunkAction& action) const {
+std::optional<BoundaryMessage> ChunkPlacement::boundary_before(const ChunkAction& action) const {
   if (action.kind == ActionKind::weight_gradients) return std::nullopt;
   const bool forward = action.kind == ActionKind::forward;
-  const BoundaryMessage message{
+  const BoundaryMessage boundary{
       .kind = forward ? BoundaryKind::activations : BoundaryKind::gradients,
       .chunk = forward ? action.chunk - 1 : action.chunk + 1,
       .micro_batch = action.micro_batch};
-  return crosses(message) ? std::optional(message) : std::nullopt;
+  return has(boundary.chunk) ? std::optional(boundary) : std::nullopt;
 }
 
-std::optional<BoundaryMessage> ChunkPlacement::output_of(const ChunkAction& action) const {
+std::optional<BoundaryMessage> ChunkPlacement::boundary_after(const ChunkAction& action) const {
   if (action.kind == ActionKind::weight_gradients) return std::nullopt;
   const bool forward = action.kind == ActionKind::forward;
-  const BoundaryMessage message{
+  const BoundaryMessage boundary{
       .kind = forward ? BoundaryKind::activations : BoundaryKind::gradients,
       .chunk = action.chunk,
       .micro_batch = action.micro_batch};
-  return crosses(message) ? std::optional(message) : std::nullopt;
+  return has(boundary.receiver()) ? std::optional(boundary) : std::nullopt;
+}
+
+std::optional<BoundaryMessage> ChunkPlacement::input_of(const ChunkAction& action) const {
+  const std::optional<BoundaryMessage> boundary = boundary_before(action);
+  return boundary && crosses(*boundary) ? boundary : std::nullopt;
+}
+
+std::optional<BoundaryMessage> ChunkPlacement::output_of(const ChunkAction& action) const {
+  const std::optional<BoundaryMessage> boundary = boundary_after(action);
+  return boundary && crosses(*boundary) ? boundary : std::nullopt;
 }
 
 ChunkPlacement loop_placement(int ranks, int chunks_per_rank) {

@@ -98,6 +98,10 @@ struct ChunkPlacement {
   /// Returns the channel of a message that crosses.
   Channel channel(const BoundaryMessage& message) const;
 
+  /// Returns the boundary that an action needs, or computes, whether it crosses to another rank or
+  /// not. Returns none at the ends of the model, and for weight gradients.
+  std::optional<BoundaryMessage> boundary_before(const ChunkAction& action) const;
+  std::optional<BoundaryMessage> boundary_after(const ChunkAction& action) const;
   /// Returns the message that an action needs, or sends when it is done. Returns none if it needs
   /// or sends none, or if the chunk does not exist.
   std::optional<BoundaryMessage> input_of(const ChunkAction& action) const;

@@ -53,15 +53,40 @@ std::optional<Distribution> gradient_of(const Mesh& mesh, const ParameterSpec& s
 /// Returns the optimizer that updates a parameter; none for a router's balancing biases.
 std::optional<OptimizerName> optimizer_of(const StepPlan& plan, const ParameterSpec& parameter) {
   const auto unit = static_cast<size_t>(parameter.unit_index);
-  if (!plan.programs.chunks.front().parameters.units()[unit].has_gradients()) return {};
+  if (!plan.programs.model.parameters.units()[unit].has_gradients()) return {};
   return plan.programs.update.updated_by[unit];
 }
 
+/// Returns whether the plan's rank holds a parameter: its stage has the unit.
+bool is_held(const StepPlan& plan, const ParameterSpec& spec) {
+  const MeshRank rank = plan.mesh_rank();
+  const auto unit = static_cast<size_t>(spec.unit_index);
+  return plan.programs.model.parameters.units()[unit].on_stage(rank.mesh.stage(rank.rank));
+}
+
+/// Adds the inputs that a chunk gets from a batch.
+void add_inputs(const Chunk& chunk, std::vector<HeldTensor>& held) {
+  std::vector<Value> inputs{chunk.batch.tokens, chunk.batch.targets, chunk.batch.positions};
+  if (chunk.batch.document_starts) inputs.push_back(*chunk.batch.document_starts);
+  for (const Value input : inputs) {
+    if (!input) continue;
+    const ValueInfo& info = chunk.program.info(input);
+    held.push_back({.name = info.name,
+                    .dtype = std::string(dtype_name(info.spec.dtype)),
+                    .whole = std::nullopt,
+                    .piece = info.spec.shape,
+                    .type = info.spec.distribution,
+                    .gradient = std::nullopt,
+                    .updated_by = {}});
+  }
+}
+
 std::vector<HeldTensor> held_tensors(const StepPlan& plan) {
-  const Chunk& chunk = plan.programs.chunks.front();
-  const Mesh& mesh = chunk.program.mesh();
+  const Mesh mesh = plan.mesh_rank().mesh;
+  const ParameterList& parameters = plan.programs.model.parameters;
   std::vector<HeldTensor> result;
-  for (const ParameterSpec& spec : chunk.parameters.specs()) {
+  for (const ParameterSpec& spec : parameters.specs()) {
+    if (!is_held(plan, spec)) continue;
     const auto unit = static_cast<size_t>(spec.unit_index);
     const auto optimizer = optimizer_of(plan, spec);
     result.push_back({.name = spec.name,
@@ -69,22 +94,11 @@ std::vector<HeldTensor> held_tensors(const StepPlan& plan) {
                       .whole = spec.shape,
                       .piece = spec.piece_shape,
                       .type = spec.distribution,
-                      .gradient = gradient_of(mesh, spec, chunk.parameters.units()[unit]),
+                      .gradient = gradient_of(mesh, spec, parameters.units()[unit]),
                       .updated_by = optimizer ? std::string(word(*optimizer)) : "",
                       .layer = layer_of(spec.name)});
   }
-  std::vector<Value> inputs{chunk.batch.tokens, chunk.batch.targets, chunk.batch.positions};
-  if (chunk.batch.document_starts) inputs.push_back(*chunk.batch.document_starts);
-  for (const Value input : inputs) {
-    const ValueInfo& info = chunk.program.info(input);
-    result.push_back({.name = info.name,
-                      .dtype = std::string(dtype_name(info.spec.dtype)),
-                      .whole = std::nullopt,
-                      .piece = info.spec.shape,
-                      .type = info.spec.distribution,
-                      .gradient = std::nullopt,
-                      .updated_by = {}});
-  }
+  for (const Chunk& chunk : plan.programs.chunks()) add_inputs(chunk, result);
   return result;
 }
 
@@ -143,8 +157,8 @@ nlohmann::ordered_json held_json(const StepPlan& plan) {
 
 std::string optimizer_table(const StepPlan& plan) {
   UpdatedParameters muon, adamw;
-  for (const ParameterSpec& spec : plan.programs.chunks.front().parameters.specs()) {
-    const auto optimizer = optimizer_of(plan, spec);
+  for (const ParameterSpec& spec : plan.programs.model.parameters.specs()) {
+    const auto optimizer = is_held(plan, spec) ? optimizer_of(plan, spec) : std::nullopt;
     if (optimizer) (optimizer == OptimizerName::muon ? muon : adamw).add(spec);
   }
   if (muon.tensors == 0) return "";
@@ -160,7 +174,7 @@ std::string optimizer_table(const StepPlan& plan) {
 
 int64_t optimizer_bytes(const StepPlan& plan) {
   std::set<std::string> names;
-  for (const ParameterUnit& unit : plan.programs.chunks.front().parameters.units()) {
+  for (const ParameterUnit& unit : plan.programs.model.parameters.units()) {
     names.insert({first_moment_name(unit), second_moment_name(unit)});
     if (is_rounded(unit)) names.insert(master_name(unit));
   }
@@ -173,8 +187,8 @@ int64_t optimizer_bytes(const StepPlan& plan) {
 
 int64_t elements_on_rank(const StepPlan& plan) {
   int64_t elements = 0;
-  for (const ParameterSpec& spec : plan.programs.chunks.front().parameters.specs()) {
-    elements += spec.piece_shape.elements();
+  for (const ParameterSpec& spec : plan.programs.model.parameters.specs()) {
+    if (is_held(plan, spec)) elements += spec.piece_shape.elements();
   }
   return elements;
 }

@@ -79,7 +79,7 @@ Fit fit_on(const RunConfig& config, const StepPlan& plan, const Hardware& hardwa
   const auto micro_batches = static_cast<double>(plan.micro_batches);
   fit.useful_flops = plan.flops.useful() * micro_batches;
   fit.tokens = config.train.global_batch * config.data.context;
-  for (const Chunk& chunk : plan.programs.chunks) add_floors(fit, chunk.program, micro_batches);
+  for (const Chunk& chunk : plan.programs.chunks()) add_floors(fit, chunk.program, micro_batches);
   add_floors(fit, plan.programs.start, 1);
   add_floors(fit, plan.programs.update.program, 1);
   return fit;

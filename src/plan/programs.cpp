@@ -1,10 +1,15 @@
 #include "plan/programs.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <utility>
 
+#include "base/error.h"
 #include "config/mesh_of.h"
 #include "config/phases.h"
+#include "config/pipeline_of.h"
+#include "pipeline/generate.h"
 
 namespace tessera {
 namespace {
@@ -15,22 +20,87 @@ ProgramSize program_size(const RunConfig& config, const Mesh& mesh) {
           .document_mask = config.data.document_mask};
 }
 
-/// Returns the passes of one phase, or of a run without phases.
-PhasePrograms passes_of(const RunConfig& config, const MeshRank& mesh_rank) {
-  const DType compute = compute_dtype(config.train.precision);
-  const ProgramSize size = program_size(config, mesh_rank.mesh);
-  const ExpertLayout experts = expert_layout(config.parallel);
-  PhasePrograms passes{write_training(config.model, compute, size,
-                                      recompute_of(config.train.recompute), mesh_rank, experts),
-                       {}};
-  if (config.train.evaluate_every > 0) {
-    // Evaluation drops no token, so a rank may receive more rows than in training.
-    ExpertLayout unbounded = experts;
-    unbounded.rows_bound = 0;
-    passes.evaluation =
-        write_evaluation(inference_config(config.model), compute, size, mesh_rank, unbounded);
+/// Returns what the passes of one phase are written from.
+PassesToWrite passes_to_write(const RunConfig& config, const Mesh& mesh) {
+  return {.model = config.model,
+          .compute = compute_dtype(config.train.precision),
+          .size = program_size(config, mesh),
+          .recompute = recompute_of(config.train.recompute),
+          .experts = expert_layout(config.parallel),
+          .placement = pipeline_schedule(config, mesh).placement,
+          .ranges = chunk_ranges(config)};
+}
+
+/// Returns the evaluation of each chunk of a rank's stage.
+std::vector<EvaluationProgram> evaluations_of(const PassesToWrite& passes,
+                                              const MeshRank& mesh_rank) {
+  // Evaluation drops no token, so a rank may receive more rows than in training.
+  ExpertLayout unbounded = passes.experts;
+  unbounded.rows_bound = 0;
+  std::vector<EvaluationProgram> result;
+  for (const int chunk : passes.placement.chunks_of(mesh_rank.mesh.stage(mesh_rank.rank))) {
+    result.push_back(write_evaluation(inference_config(passes.model), passes.compute, passes.size,
+                                      passes.ranges[static_cast<size_t>(chunk)], mesh_rank,
+                                      unbounded));
   }
-  return passes;
+  return result;
+}
+
+/// The passes of a phase, and what they were written from.
+struct WrittenPasses {
+  PassesToWrite from;
+  Passes passes;
+};
+
+/// Returns the passes of one phase, or of a run without phases.
+WrittenPasses passes_of(const RunConfig& config, const MeshRank& mesh_rank) {
+  WrittenPasses written{.from = passes_to_write(config, mesh_rank.mesh), .passes = {}};
+  written.passes = write_passes(written.from, mesh_rank);
+  if (config.train.evaluate_every > 0) {
+    written.passes.evaluation = evaluations_of(written.from, mesh_rank);
+  }
+  return written;
+}
+
+/// Notes the schedule of a phase's steps, if its stages need one.
+void add_schedule(Passes& passes, const RunConfig& config, const Mesh& mesh) {
+  if (passes.placement.chunks() == 1) return;
+  PipelineSchedule schedule = pipeline_schedule(config, mesh);
+  const int micro_batches = schedule.micro_batches;
+  passes.schedules.insert_or_assign(micro_batches, std::move(schedule));
+}
+
+std::vector<ChunkProgram> chunk_programs(const StepPrograms& programs, int set) {
+  std::vector<ChunkProgram> result;
+  for (const Chunk& chunk : programs.sets[static_cast<size_t>(set)].chunks) {
+    result.push_back({.program = programs.chunk_number(set, result.size()),
+                      .activations_in = chunk.boundary_in.values(),
+                      .activations_out = chunk.boundary_out.values(),
+                      .gradients_in = chunk.boundary_out_gradients.values(),
+                      .gradients_out = chunk.boundary_in_gradients.values()});
+  }
+  return result;
+}
+
+/// Throws InternalError unless a chunk has the units that the outline gives its stage.
+void require_outlined(const ModelOutline& model, const std::vector<Chunk>& chunks, int stage) {
+  const std::vector<ParameterUnit>& units = model.parameters.units();
+  std::set<std::string> names;
+  for (const Chunk& chunk : chunks) {
+    for (const ParameterUnit& unit : chunk.outline.parameters.units()) {
+      const auto known = std::ranges::find(units, unit.name, &ParameterUnit::name);
+      TESSERA_CHECK(known != units.end() && known->on_stage(stage) &&
+                        known->elements == unit.elements &&
+                        known->distribution == unit.distribution &&
+                        known->gradient_distribution == unit.gradient_distribution,
+                    "the unit {} of stage {} is not that of the whole model", unit.name, stage);
+      names.insert(unit.name);
+    }
+  }
+  const auto expected =
+      std::ranges::count_if(units, [&](const ParameterUnit& unit) { return unit.on_stage(stage); });
+  TESSERA_CHECK(std::ssize(names) == expected, "stage {} has {} units; expected {}", stage,
+                names.size(), expected);
 }
 
 }  // namespace
@@ -43,89 +113,160 @@ ModelConfig inference_config(ModelConfig config) {
 
 std::vector<const Program*> StepPrograms::list() const {
   std::vector<const Program*> result;
-  for (const Chunk& chunk : chunks) result.push_back(&chunk.program);
-  result.push_back(&start);
-  result.push_back(&update.program);
-  result.push_back(&rounding);
-  if (evaluation) result.push_back(&evaluation->program);
-  for (const PhasePrograms& phase : further_phases) {
-    result.push_back(&phase.chunk.program);
-    if (phase.evaluation) result.push_back(&phase.evaluation->program);
-  }
-  return result;
-}
-
-std::vector<Action> StepPrograms::actions() const {
-  std::vector<Action> result{{.segment = Segment::whole, .program = start_number()},
-                             {.segment = Segment::forward},
-                             {.segment = Segment::backward},
-                             {.segment = Segment::whole, .program = update_number()},
-                             {.segment = Segment::whole, .program = rounding_number()}};
-  if (evaluation) result.push_back({.segment = Segment::whole, .program = evaluation_number()});
-  for (int set = 1; set < set_count(); ++set) {
-    result.push_back({.segment = Segment::forward, .program = chunk_number(set)});
-    result.push_back({.segment = Segment::backward, .program = chunk_number(set)});
-    if (evaluation_of(set)) {
-      result.push_back({.segment = Segment::whole, .program = evaluation_number(set)});
+  for (const Passes& passes : sets) {
+    for (const Chunk& chunk : passes.chunks) result.push_back(&chunk.program);
+    if (&passes == &sets.front()) {
+      result.insert(result.end(), {&start, &update.program, &rounding});
     }
+    for (const EvaluationProgram& chunk : passes.evaluation) result.push_back(&chunk.program);
   }
   return result;
 }
 
-const Chunk& StepPrograms::chunk(int set) const {
-  return set == 0 ? chunks.front() : further_phases[static_cast<size_t>(set - 1)].chunk;
+int StepPrograms::chunk_number(int set, size_t chunk) const {
+  const size_t others = 3;  // start, update, rounding
+  size_t number = set == 0 ? 0 : others;
+  for (const Passes& passes : std::span(sets).first(static_cast<size_t>(set))) {
+    number += passes.chunks.size() + passes.evaluation.size();
+  }
+  return static_cast<int>(number + chunk);
 }
 
-int StepPrograms::chunk_number(int set) const {
-  if (set == 0) return 0;
-  const int set_size = evaluation ? 2 : 1;
-  return rounding_number() + set_size + (set - 1) * set_size;
+int StepPrograms::evaluation_number(int set, size_t chunk) const {
+  const int first = set == 0 ? rounding_number() + 1
+                             : chunk_number(set, sets[static_cast<size_t>(set)].chunks.size());
+  return first + static_cast<int>(chunk);
 }
 
-const std::optional<EvaluationProgram>& StepPrograms::evaluation_of(int set) const {
-  return set == 0 ? evaluation : further_phases[static_cast<size_t>(set - 1)].evaluation;
+StageList StepPrograms::step_list(int set, int micro_batches) const {
+  const Passes& passes = sets[static_cast<size_t>(set)];
+  const std::vector<ChunkProgram> chunks = chunk_programs(*this, set);
+  const int stage = start.mesh().stage(start.rank());
+  if (passes.placement.chunks() == 1) {
+    return stage_list(generate(ScheduleKind::one_forward_one_backward,
+                               {.ranks = 1, .chunks = 1, .micro_batches = micro_batches}),
+                      stage, chunks);
+  }
+  const auto schedule = passes.schedules.find(micro_batches);
+  TESSERA_CHECK(schedule != passes.schedules.end(), "no schedule of {} micro-batches",
+                micro_batches);
+  return stage_list(schedule->second, stage, chunks);
 }
 
-int StepPrograms::evaluation_number(int set) const {
-  return set == 0 ? evaluation_number() : chunk_number(set) + 1;
+StageList StepPrograms::evaluation_list(int set) const {
+  const Passes& passes = sets[static_cast<size_t>(set)];
+  std::vector<ChunkProgram> chunks;
+  for (const EvaluationProgram& chunk : passes.evaluation) {
+    chunks.push_back({.program = evaluation_number(set, chunks.size()),
+                      .activations_in = chunk.boundary_in.values(),
+                      .activations_out = chunk.boundary_out.values(),
+                      .gradients_in = {},
+                      .gradients_out = {}});
+  }
+  return stage_list(forward_schedule(passes.placement), start.mesh().stage(start.rank()), chunks);
+}
+
+std::vector<ListEntry> StepPrograms::actions() const {
+  std::vector<ListEntry> result;
+  const auto add = [&](const std::vector<ListEntry>& entries) {
+    result.insert(result.end(), entries.begin(), entries.end());
+  };
+  const auto add_whole = [&](int program) {
+    result.emplace_back(Action{.segment = Segment::whole, .program = program});
+  };
+  for (size_t i = 0; i < sets.size(); ++i) {
+    const int set = static_cast<int>(i);
+    if (set == 0) add_whole(start_number());
+    if (sets[i].schedules.empty()) add(step_list(set, 1).for_plan());
+    for (const auto& [micro_batches, schedule] : sets[i].schedules) {
+      add(step_list(set, micro_batches).for_plan());
+    }
+    if (set == 0) {
+      add_whole(update_number());
+      add_whole(rounding_number());
+    }
+    if (!sets[i].evaluation.empty()) add(evaluation_list(set).for_plan());
+  }
+  return result;
+}
+
+Passes write_passes(const PassesToWrite& passes, const MeshRank& mesh_rank) {
+  Passes result{.placement = passes.placement, .chunks = {}, .evaluation = {}, .schedules = {}};
+  for (const int chunk : passes.placement.chunks_of(mesh_rank.mesh.stage(mesh_rank.rank))) {
+    result.chunks.push_back(write_chunk(passes.model, passes.compute, passes.size, passes.recompute,
+                                        passes.ranges[static_cast<size_t>(chunk)], mesh_rank,
+                                        passes.experts));
+  }
+  return result;
+}
+
+ModelOutline outline_of(const PassesToWrite& passes, const Passes& written,
+                        const MeshRank& mesh_rank) {
+  if (passes.ranges.size() == 1) return written.chunks.front().outline;
+  ModelOutline model = write_training(passes.model, passes.compute, passes.size, /*recompute=*/{},
+                                      mesh_rank, passes.experts)
+                           .outline;
+  model.parameters.note_stages(
+      passes.placement.ranks, [&](int stage, const ParameterSpec& parameter) {
+        return std::ranges::any_of(passes.placement.chunks_of(stage), [&](int chunk) {
+          return uses(passes.ranges[static_cast<size_t>(chunk)], passes.model, parameter);
+        });
+      });
+  require_outlined(model, written.chunks, mesh_rank.mesh.stage(mesh_rank.rank));
+  return model;
+}
+
+StepPrograms step_programs(Passes passes, ModelOutline model, const OptimizerConfig& optimizer,
+                           const ShardConfig& shard) {
+  StepPrograms programs;
+  programs.model = std::move(model);
+  programs.sets.push_back(std::move(passes));
+  const Program& program = programs.chunks().front().program;
+  const MeshRank mesh_rank{program.mesh(), program.rank()};
+  const std::vector<ParameterUnit>& units = programs.model.parameters.units();
+  const std::vector<ParameterSpec>& specs = programs.model.parameters.specs();
+  const std::vector<StepSum> sums = programs.model.sums.all();
+  programs.start = write_step_start(units, sums, mesh_rank);
+  programs.update =
+      write_update(units, specs, sums, optimizer, mesh_rank, shard,
+                   {.units = programs.model.balance_units, .rate = programs.model.balance_rate});
+  programs.rounding = write_rounding(units, specs, mesh_rank, programs.update.sharing);
+  return programs;
 }
 
 StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer,
                            const ShardConfig& shard) {
-  StepPrograms programs;
-  programs.chunks.push_back(std::move(whole_model));
-  const Chunk& chunk = programs.chunks.front();
-  const MeshRank mesh_rank{chunk.program.mesh(), chunk.program.rank()};
-  const std::vector<ParameterUnit>& units = chunk.parameters.units();
-  programs.start = write_step_start(units, chunk.sums(), mesh_rank);
-  programs.update =
-      write_update(units, chunk.parameters.specs(), chunk.sums(), optimizer, mesh_rank, shard,
-                   {.units = chunk.balance_units, .rate = chunk.balance_rate});
-  programs.rounding =
-      write_rounding(units, chunk.parameters.specs(), mesh_rank, programs.update.sharing);
-  return programs;
+  ModelOutline model = whole_model.outline;
+  Passes passes;
+  passes.chunks.push_back(std::move(whole_model));
+  return step_programs(std::move(passes), std::move(model), optimizer, shard);
 }
 
 StepPrograms step_programs(const RunConfig& config, const MeshRank& mesh_rank) {
   const std::vector<RunPhase> phases = phases_of(config);
-  PhasePrograms first = passes_of(phases.front().config, mesh_rank);
-  StepPrograms programs = step_programs(std::move(first.chunk), config.optimizer, config.shard);
-  programs.evaluation = std::move(first.evaluation);
+  WrittenPasses first = passes_of(phases.front().config, mesh_rank);
+  ModelOutline model = outline_of(first.from, first.passes, mesh_rank);
+  StepPrograms programs =
+      step_programs(std::move(first.passes), std::move(model), config.optimizer, config.shard);
   for (size_t i = 1; i < phases.size(); ++i) {
     const auto first_equal = std::ranges::find_if(
         phases, [&](const RunPhase& phase) { return phase.same_programs(phases[i]); });
     const auto equal_index = static_cast<size_t>(first_equal - phases.begin());
     const bool is_new = equal_index == i;
-    if (is_new) programs.further_phases.push_back(passes_of(phases[i].config, mesh_rank));
-    programs.set_of_phase.push_back(is_new ? static_cast<int>(programs.further_phases.size())
+    programs.set_of_phase.push_back(is_new ? static_cast<int>(programs.sets.size())
                                            : programs.set_of_phase[equal_index]);
+    if (is_new) programs.sets.push_back(passes_of(phases[i].config, mesh_rank).passes);
+  }
+  for (size_t i = 0; i < phases.size(); ++i) {
+    add_schedule(programs.sets[static_cast<size_t>(programs.set_of_phase[i])], phases[i].config,
+                 mesh_rank.mesh);
   }
   return programs;
 }
 
 ParameterStore store_of(const StepPrograms& programs, Executor& executor) {
   return {executor, programs.update, programs.update_number(), programs.rounding_number(),
-          programs.chunks.front().parameters};
+          programs.model.parameters};
 }
 
 }  // namespace tessera

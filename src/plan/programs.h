@@ -1,11 +1,13 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <vector>
 
 #include "config/run_config.h"
 #include "engine/action.h"
 #include "model/model.h"
+#include "pipeline/stage_list.h"
 #include "state/parameter_store.h"
 #include "state/update_program.h"
 
@@ -16,51 +18,77 @@ namespace tessera {
 /// result therefore does not depend on the rest of the batch.
 ModelConfig inference_config(ModelConfig config);
 
-/// The programs of a further phase of a run that differs in context, micro-batch or rope_theta (see
-/// RunPhase::same_programs()). The phases share weights, sums and the update.
-struct PhasePrograms {
-  Chunk chunk;
-  std::optional<EvaluationProgram> evaluation;
+/// The passes of one phase on one rank, or of several that differ neither in context, micro-batch
+/// nor rope_theta (see RunPhase::same_programs()). All phases share weights, sums and the update.
+struct Passes {
+  /// Says which pipeline stage has which chunk of the model; one stage with one chunk by default.
+  ChunkPlacement placement = loop_placement(1, 1);
+  std::vector<Chunk> chunks;                  ///< of this rank's stage, in the model's order
+  std::vector<EvaluationProgram> evaluation;  ///< by chunk; empty if the run does not evaluate
+  /// By the number of micro-batches of a step. Not needed for one stage with one chunk.
+  std::map<int, PipelineSchedule> schedules;
 };
 
 /// Every program that a rank runs in training.
 struct StepPrograms {
-  std::vector<Chunk> chunks;                    ///< one, which is the whole model
-  Program start;                                ///< runs before the micro-batches of a step
-  UpdateProgram update;                         ///< runs after them
-  Program rounding;                             ///< rounds masters to weights after they were set
-  std::optional<EvaluationProgram> evaluation;  ///< set if the run evaluates
-  std::vector<PhasePrograms> further_phases;    ///< of phases that cannot use the programs above
-  std::vector<int> set_of_phase{0};             ///< by phase: the number of its set of passes
+  ModelOutline model;        ///< the whole model, whatever part of it this rank has
+  std::vector<Passes> sets;  ///< those of the first phase, and those of phases that need others
+  Program start;             ///< runs before the micro-batches of a step
+  UpdateProgram update;      ///< runs after them
+  Program rounding;          ///< rounds masters to weights after they were set
+  std::vector<int> set_of_phase{0};  ///< by phase: the number of its set of passes
 
   /// Returns the programs; the functions below return their numbers, the indices in this list.
   std::vector<const Program*> list() const;
-  int start_number() const { return static_cast<int>(chunks.size()); }
+  int chunk_number(int set, size_t chunk = 0) const;
+  int start_number() const { return static_cast<int>(sets.front().chunks.size()); }
   int update_number() const { return start_number() + 1; }
   int rounding_number() const { return start_number() + 2; }
-  int evaluation_number() const { return start_number() + 3; }
+  int evaluation_number(int set = 0, size_t chunk = 0) const;
 
-  // A *set of passes* is a chunk and, if the run evaluates, an evaluation. Set 0 is the first
-  // phase's, and the others are in `further_phases`.
-  const Chunk& chunk(int set) const;
-  int chunk_number(int set) const;
-  const std::optional<EvaluationProgram>& evaluation_of(int set) const;
-  int evaluation_number(int set) const;
-  int set_count() const { return static_cast<int>(further_phases.size()) + 1; }
+  MeshRank mesh_rank() const { return {start.mesh(), start.rank()}; }
+  /// Returns the chunks of this rank's stage in the first phase.
+  const std::vector<Chunk>& chunks() const { return sets.front().chunks; }
+  std::vector<Chunk>& chunks() { return sets.front().chunks; }
 
-  /// Returns the actions of a step with one micro-batch, of the rounding, of an evaluation and of
-  /// further phases. All micro-batches have the number 0: they run one after the other in one frame
-  /// of memory.
-  std::vector<Action> actions() const;
+  /// Returns what this rank does with the micro-batches of a step. Throws InternalError if there is
+  /// no schedule for so many.
+  StageList step_list(int set, int micro_batches) const;
+  /// Returns what it does with a batch of an evaluation.
+  StageList evaluation_list(int set) const;
+
+  /// Returns all that the rank does, as plan_memory() takes it: the start, the passes of a step,
+  /// the update, the rounding, evaluations, and the passes of further phases.
+  std::vector<ListEntry> actions() const;
 };
 
-/// Writes the programs around a chunk that is the whole model, without an evaluation.
+/// Writes the programs around passes, without an evaluation. `model` is the outline of the whole
+/// model.
+StepPrograms step_programs(Passes passes, ModelOutline model, const OptimizerConfig& optimizer,
+                           const ShardConfig& shard = {});
+/// Does so for a chunk that is the whole model.
 StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer,
                            const ShardConfig& shard = {});
 
 /// Writes the programs that a rank runs in all phases of a resolved configuration. Each rank along
 /// the data axis has micro-batches of train.micro_batch sequences.
 StepPrograms step_programs(const RunConfig& config, const MeshRank& mesh_rank = {});
+
+/// A run's passes before they are written.
+struct PassesToWrite {
+  ModelConfig model;
+  DType compute = DType::f32;
+  ProgramSize size;  ///< of a micro-batch of all ranks
+  Recompute recompute;
+  ExpertLayout experts;
+  ChunkPlacement placement;
+  std::vector<ChunkRange> ranges;  ///< by chunk of the model
+};
+/// Writes the chunks of a rank's stage. Schedules are left out.
+Passes write_passes(const PassesToWrite& passes, const MeshRank& mesh_rank);
+/// Returns the outline of the whole model whose chunks these are.
+ModelOutline outline_of(const PassesToWrite& passes, const Passes& written,
+                        const MeshRank& mesh_rank);
 
 /// Returns the training state of a rank, in the memory of the executor that runs its programs. Both
 /// arguments must outlive it.

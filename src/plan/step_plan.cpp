@@ -50,17 +50,14 @@ int64_t beside_arena_bytes(const StepPlan& plan) {
   return tokens * kTokenBytes + values * kValueBytes + kRankBytes;
 }
 
-MeshRank StepPlan::mesh_rank() const {
-  const Program& program = programs.chunks.front().program;
-  return {program.mesh(), program.rank()};
-}
+MeshRank StepPlan::mesh_rank() const { return programs.mesh_rank(); }
 
 StepPlan plan_step(const RunConfig& config, const Target& target, const MeshRank& mesh_rank) {
   StepPlan plan{.programs = step_programs(config, mesh_rank), .memory = {}};
-  const Chunk& chunk = plan.programs.chunks.front();
-  plan.parameters = chunk.parameters.elements();
-  plan.active_parameters = active_parameters(config.model, chunk.parameters.specs());
-  for (const ParameterSpec& spec : chunk.parameters.specs()) {
+  const ParameterList& parameters = plan.programs.model.parameters;
+  plan.parameters = parameters.elements();
+  plan.active_parameters = active_parameters(config.model, parameters.specs());
+  for (const ParameterSpec& spec : parameters.specs()) {
     const bool embeds = spec.role == ParameterRole::embedding || spec.role == ParameterRole::head;
     if (embeds) plan.embedding_parameters += spec.shape.elements();
   }
@@ -68,7 +65,11 @@ StepPlan plan_step(const RunConfig& config, const Target& target, const MeshRank
   for (const RunPhase& phase : phases_of(config)) {
     const TrainSection& train = phase.config.train;
     const int set = plan.programs.set_of_phase[plan.phases.size()];
-    if (!flops.contains(set)) flops[set] = count_flops(plan.programs.chunk(set).program);
+    if (!flops.contains(set)) {
+      for (const Chunk& chunk : plan.programs.sets[static_cast<size_t>(set)].chunks) {
+        flops[set] += count_flops(chunk.program);
+      }
+    }
     plan.phases.push_back(
         {.tokens = train.micro_batch * phase.config.data.context,
          .micro_batches = train.global_batch / (train.micro_batch * data_ranks(mesh_rank.mesh)),
@@ -77,7 +78,7 @@ StepPlan plan_step(const RunConfig& config, const Target& target, const MeshRank
   plan.tokens = plan.phases.front().tokens;
   plan.micro_batches = plan.phases.front().micro_batches;
   plan.flops = plan.phases.front().flops;
-  plan.input_bytes = input_bytes(chunk.program);
+  for (const Chunk& chunk : plan.programs.chunks()) plan.input_bytes += input_bytes(chunk.program);
   plan.memory = plan_memory(plan.programs.list(), plan.programs.actions(), target);
   return plan;
 }

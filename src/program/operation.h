@@ -165,6 +165,9 @@ class Operation {
   /// Returns the groups of ranks with which run() communicates, each as its axes, innermost first;
   /// by default none. The executor looks up the communicators once, before any run.
   virtual std::vector<std::vector<Axis>> group_axes() const { return {}; }
+  /// Returns the pipeline stages whose ranks are in these groups; by default all. Only groups over
+  /// the pipeline axis leave stages out.
+  virtual std::span<const int> group_stages() const { return {}; }
 
   /// Returns the bytes of workspace that one run needs on a target.
   virtual int64_t workspace_bytes(const Target&, std::span<const Spec> /*inputs*/) const {

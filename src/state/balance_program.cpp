@@ -17,12 +17,13 @@ struct KeptAndWorking {
   std::vector<Value> kept, working;
 };
 
-/// Declares the values of all units that no optimizer changes.
+/// Declares the values of all units of this stage that no optimizer changes.
 std::vector<KeptAndWorking> declare_balance(Builder& builder,
                                             std::span<const ParameterUnit> units) {
   std::vector<KeptAndWorking> result;
+  const int stage = builder.program().mesh().stage(builder.program().rank());
   for (const ParameterUnit& unit : units) {
-    if (unit.has_gradients()) continue;
+    if (unit.has_gradients() || !unit.on_stage(stage)) continue;
     const Spec spec{{unit.elements}, unit.dtype, unit.distribution};
     KeptAndWorking values{.unit = &unit,
                           .kept = {builder.parameter(unit.name, spec)},
@@ -64,7 +65,7 @@ void end_balance(Builder& builder, std::span<const ParameterUnit> units,
     const auto values = std::ranges::find_if(declared, [&](const KeptAndWorking& candidate) {
       return candidate.unit->name == balance.units[layer];
     });
-    TESSERA_CHECK(values != declared.end(), "no unit {}", balance.units[layer]);
+    if (values == declared.end()) continue;  // another stage's
     const ParameterUnit& unit = *values->unit;
     if (unit.changed_by != ChangedBy::sign) continue;
     const int64_t classes = builder.spec(totals[layer]).shape[0];

@@ -153,7 +153,7 @@ class MuonWriter {
     std::vector<size_t> parameters;
     for (size_t i = 0; i < muon_.parameters.size(); ++i) {
       const bool by_muon = updated_by(muon_.config, muon_.parameters[i]) == OptimizerName::muon;
-      if (by_muon) parameters.push_back(i);
+      if (by_muon && muon_.shard.holds(i)) parameters.push_back(i);
     }
     if (muon_.shard.sharing().ranks == ShardOver::none) {
       std::vector<MatrixPart> parts;
@@ -307,7 +307,7 @@ class MuonWriter {
       }
     }
     for (const Axis axis : chain.axes) distribution = distribution.with(axis, partial());
-    return nothing_measured(builder_, distribution);
+    return zeros(builder_, {{MuonMeasures::kSums}, DType::f64, distribution});
   }
 
   /// Adds up measures_, one sum for each distribution, and clears the list.

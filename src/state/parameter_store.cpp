@@ -28,6 +28,23 @@ std::string unit_value_name(const ParameterUnit& unit, Kept kind) {
   throw InternalError("a kind of kept tensors without a name");
 }
 
+/// Returns whether there are tensors of this kind of a unit's parameters.
+bool has_tensor(const ParameterUnit& unit, Kept kind, OptimizerName updated_by) {
+  switch (kind) {
+    case Kept::weight:
+    case Kept::master:
+      return true;
+    case Kept::gradient:
+    case Kept::summed_gradient:
+      return unit.has_gradients();
+    case Kept::first_moment:
+      return unit.has_moments();
+    case Kept::second_moment:
+      return unit.has_moments() && (!unit.has_gradients() || updated_by == OptimizerName::adamw);
+  }
+  throw InternalError("a kind of kept tensors that no rule knows");
+}
+
 }  // namespace
 
 std::string KeptTensor::name() const {
@@ -53,39 +70,50 @@ ParameterStore::ParameterStore(Executor& executor, const UpdateProgram& update, 
       parameters_(parameters.specs()),
       units_(parameters.units()),
       shard_({update.program.mesh(), update.program.rank()}, parameters, update.sharing) {
-  const std::vector<ValueInfo>& values = update.program.values();
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    const ParameterSpec& spec = parameters_[i];
-    const ParameterUnit& unit = units_[static_cast<size_t>(spec.unit_index)];
+    const auto unit = static_cast<size_t>(parameters_[i].unit_index);
     for (size_t kind = 0; kind < kWordsOf<Kept>.size(); ++kind) {
-      KeptTensor tensor{.parameter = &spec, .index = i, .kind = static_cast<Kept>(kind)};
-      const std::string name = unit_value_name(unit, tensor.kind);
-      if (std::ranges::find(values, name, &ValueInfo::name) == values.end()) {
-        const bool is_required = tensor.kind == Kept::weight || tensor.kind == Kept::master ||
-                                 (tensor.kind == Kept::gradient && unit.has_gradients());
-        TESSERA_CHECK(!is_required, "the update has no value {}", name);
-        continue;
-      }
-      const Tensor& unit_memory = executor.tensor(name, update_number);
-      if (!shard_.shared_out(i, tensor.kind)) {
-        tensor.memory = unit_memory.view(spec.unit_offset, spec.piece_shape);
-      } else {
-        // The memory of the whole unit holds the summed gradient, and a master that is the weight
-        // itself. Other states have memory for this rank's piece of the unit alone.
-        const bool in_whole_unit = name == unit.name || tensor.kind == Kept::summed_gradient;
-        const ElementRun held = shard_.held(i);
-        const int64_t first = in_whole_unit ? spec.unit_offset : shard_.offset_in_states(i);
-        tensor.memory = unit_memory.view(held.length == 0 ? 0 : first + held.begin, {held.length});
-      }
-      tensor.dtype = tensor.memory.dtype();
-      tensor.distribution = shard_.distribution(i, tensor.kind);
-      tensor.pieces = shard_.pieces(i, tensor.kind);
-      tensors_.push_back(std::move(tensor));
+      const auto kept = static_cast<Kept>(kind);
+      if (!has_tensor(units_[unit], kept, update.updated_by[unit])) continue;
+      tensors_.push_back({.parameter = &parameters_[i],
+                          .index = i,
+                          .kind = kept,
+                          .dtype = kept == Kept::weight ? units_[unit].dtype
+                                                        : accumulation_dtype(units_[unit].dtype),
+                          .distribution = shard_.distribution(i, kept),
+                          .pieces = shard_.pieces(i, kept)});
+      if (shard_.holds(i)) tensors_.back().memory = memory_of(tensors_.back());
     }
   }
 }
 
+/// Returns this rank's memory of a tensor, in the executor's memory of its unit.
+Tensor ParameterStore::memory_of(const KeptTensor& tensor) const {
+  const ParameterSpec& spec = *tensor.parameter;
+  const ParameterUnit& unit = units_[static_cast<size_t>(spec.unit_index)];
+  const std::string name = unit_value_name(unit, tensor.kind);
+  const Tensor& unit_memory = executor_.tensor(name, update_number_);
+  TESSERA_CHECK(unit_memory.dtype() == tensor.dtype, "{} is {}; expected {}", name,
+                dtype_name(unit_memory.dtype()), dtype_name(tensor.dtype));
+  if (!shard_.shared_out(tensor.index, tensor.kind)) {
+    return unit_memory.view(spec.unit_offset, spec.piece_shape);
+  }
+  // The memory of the whole unit holds the summed gradient, and a master that is the weight itself.
+  // Other states have memory for this rank's piece of the unit alone.
+  const bool in_whole_unit = name == unit.name || tensor.kind == Kept::summed_gradient;
+  const ElementRun held = shard_.held(tensor.index);
+  const int64_t first = in_whole_unit ? spec.unit_offset : shard_.offset_in_states(tensor.index);
+  return unit_memory.view(held.length == 0 ? 0 : first + held.begin, {held.length});
+}
+
 std::vector<const KeptTensor*> ParameterStore::tensors(std::initializer_list<Kept> kinds) const {
+  std::vector<const KeptTensor*> tensors = tensors_of_all_stages(kinds);
+  std::erase_if(tensors, [&](const KeptTensor* tensor) { return !shard_.holds(tensor->index); });
+  return tensors;
+}
+
+std::vector<const KeptTensor*> ParameterStore::tensors_of_all_stages(
+    std::initializer_list<Kept> kinds) const {
   std::vector<const KeptTensor*> tensors;
   for (const KeptTensor& tensor : tensors_) {
     if (std::ranges::find(kinds, tensor.kind) != kinds.end()) tensors.push_back(&tensor);

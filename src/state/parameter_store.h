@@ -26,7 +26,7 @@ struct KeptTensor {
   Distribution distribution;
   std::vector<TensorPiece> pieces;  ///< the pieces of the whole that this rank holds
   /// The elements of the pieces, one piece after the other. The shape is that of the only piece, or
-  /// [elements] where ranks share the tensor out.
+  /// [elements] where ranks share the tensor out. Undefined if this rank's stage has none of it.
   Tensor memory;
 
   /// Returns the tensor's name in messages: "first_moment:layers.0.attention.query". A weight has
@@ -57,22 +57,28 @@ struct KeptTensor {
 /// tensors does not change after the store is made; their elements do.
 class ParameterStore {
  public:
-  /// Finds the tensors of the units that `update` updates. `update_number` and `rounding_number`
-  /// are the numbers of that program and of the one that rounds masters to weights (see
-  /// write_rounding()) in the executor's list. All arguments must outlive the store.
+  /// Finds the tensors of the model's `parameters`, which `update` updates. `update_number` and
+  /// `rounding_number` are the numbers of that program and of the one that rounds masters to
+  /// weights (see write_rounding()) in the executor's list. All arguments must outlive the store.
   ParameterStore(Executor& executor, const UpdateProgram& update, int update_number,
                  int rounding_number, const ParameterList& parameters);
 
   std::span<const ParameterSpec> parameters() const { return parameters_; }
-  /// Returns the tensors of these kinds, ordered by parameter and then by kind. Biases that balance
-  /// routers have no gradient, and have moments only with ChangedBy::controller. Parameters that
-  /// Muon updates have no second moment.
+  /// Returns the tensors of these kinds that this rank's pipeline stage has, ordered by parameter
+  /// and then by kind. Biases that balance routers have no gradient, and have moments only with
+  /// ChangedBy::controller. Parameters that Muon updates have no second moment.
   std::vector<const KeptTensor*> tensors(std::initializer_list<Kept> kinds) const;
+  /// Returns those of all stages, in the same order. The other stages' tensors have no memory.
+  std::vector<const KeptTensor*> tensors_of_all_stages(std::initializer_list<Kept> kinds) const;
   /// Returns this rank's memory of a parameter's tensor, or an undefined Tensor if the parameter
   /// has no tensor of that kind. Throws InternalError if no parameter has the name.
   Tensor memory(std::string_view parameter, Kept kind) const;
   /// Returns the name of the update program's value of which a tensor is a part.
   std::string value_name(const KeptTensor& tensor) const;
+  /// Returns the pipeline stages that have a tensor, ascending.
+  const std::vector<int>& stages(const KeptTensor& tensor) const {
+    return units_[static_cast<size_t>(tensor.parameter->unit_index)].stages;
+  }
   /// Returns the sum over this rank's micro-batches since the step began.
   Tensor sum(const StepSum& sum) const { return executor_.tensor(sum.name, update_number_); }
   /// Returns the sum over the micro-batches of all ranks, as the last update has computed it.
@@ -87,6 +93,8 @@ class ParameterStore {
   void masters_to_weights() const;
 
  private:
+  Tensor memory_of(const KeptTensor& tensor) const;
+
   Executor& executor_;
   const UpdateProgram& update_;
   int update_number_;

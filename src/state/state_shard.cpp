@@ -199,7 +199,7 @@ StateShard::Layout StateShard::layout_of_rank() const {
   result.piece_begins.resize(units.size());
   for (size_t first = 0; first < units.size(); ++first) {
     const std::span<const Axis> axes = axes_of_cut(first);
-    if (axes.empty() || result.cuts[first].is_cut()) continue;
+    if (axes.empty() || !on_stage(first) || result.cuts[first].is_cut()) continue;
     FlatMemory together;
     std::vector<std::pair<size_t, int64_t>> offsets;  // of the units in `together`
     for (size_t unit = first; unit < units.size(); ++unit) {
@@ -224,7 +224,7 @@ StateShard::Layout StateShard::layout_of_rank() const {
 }
 
 std::vector<int> StateShard::layout_key(int rank) const {
-  std::vector<int> key;
+  std::vector<int> key{mesh_.stage(rank)};
   for (const Axis axis : layout_->split_axes) key.push_back(mesh_.coordinate(rank, axis));
   return key;
 }
@@ -258,13 +258,14 @@ Distribution StateShard::distribution(size_t parameter, Kept kind) const {
   if (kind == Kept::gradient) return unit.gradient_distribution;
   Distribution result = unit.distribution;
   if (!shared_out(parameter, kind)) return result;
-  for (const Axis axis : cut(unit_of(parameter)).axes) {
+  for (const Axis axis : axes_of_cut(unit_of(parameter))) {
     result = result.with(axis, sharded(0, {.kind = PieceKind::flat}));
   }
   return result;
 }
 
 std::vector<TensorPiece> StateShard::pieces(size_t parameter, Kept kind) const {
+  if (!holds(parameter)) return {};
   const TensorPiece& piece = layout_->pieces[parameter];
   if (!shared_out(parameter, kind)) return {piece};
   std::vector<TensorPiece> pieces;
@@ -280,6 +281,7 @@ ElementRun StateShard::own_run(size_t unit) const {
 }
 
 bool StateShard::cut_together(size_t first, size_t second) const {
+  if (!on_stage(first) || !on_stage(second)) return false;
   if (first == second) return true;
   const ParameterUnit& a = units_[first];
   const ParameterUnit& b = units_[second];
@@ -289,6 +291,7 @@ bool StateShard::cut_together(size_t first, size_t second) const {
 
 ElementRun StateShard::held(size_t parameter) const {
   const size_t unit = unit_of(parameter);
+  if (!on_stage(unit)) return {};
   if (!cut(unit).is_cut()) return {0, layout_->in_unit[parameter].length};
   return held_of(parameter, own_run(unit));
 }

@@ -59,6 +59,9 @@ inline constexpr std::array<std::string_view, 6> kWordsOf<Kept>{
 /// The part of the training state that one rank holds: which elements of each parameter, and which
 /// other ranks hold the rest or a copy.
 ///
+/// The lists are those of the whole model. A rank has nothing of a unit that is not on its pipeline
+/// stage (ParameterUnit::stages).
+///
 /// Weights and main gradients are divided as the parameters' distributions say. So are masters and
 /// moments (the states), unless ranks share them out (ZeRO-1): then the flat memory of each unit,
 /// or of several units one after the other, is cut over the data axis, or over expert_data for
@@ -81,26 +84,38 @@ class StateShard {
 
   int rank() const { return rank_; }
   const Mesh& mesh() const { return mesh_; }
-  /// Returns whether ranks share out a kept tensor of a parameter. Otherwise this rank has all of
-  /// its piece of the parameter.
+  /// Returns whether this rank's pipeline stage has a parameter.
+  bool holds(size_t parameter) const { return on_stage(unit_of(parameter)); }
+  /// Returns whether a rank is on the first of the pipeline stages that have a parameter. That
+  /// stage stands for all of them where a copy is to be counted or written once.
+  bool on_first_stage(size_t parameter, int rank) const {
+    return units_[unit_of(parameter)].stages.front() == mesh_.stage(rank);
+  }
+  /// Returns whether ranks share out a kept tensor of a parameter. Otherwise a rank that holds the
+  /// parameter has all of its piece of it.
   bool shared_out(size_t parameter, Kept kind) const {
-    return kind != Kept::weight && kind != Kept::gradient && cut(unit_of(parameter)).is_cut();
+    return kind != Kept::weight && kind != Kept::gradient &&
+           !axes_of_cut(unit_of(parameter)).empty();
   }
   /// Returns the distribution of a kept tensor of a parameter. Ranks whose coordinates agree on the
   /// axes that split it hold the same elements.
   Distribution distribution(size_t parameter, Kept kind) const;
   /// Returns the pieces of a kept tensor that this rank has, one after the other in its memory.
+  /// Returns none if it does not hold the parameter.
   std::vector<TensorPiece> pieces(size_t parameter, Kept kind) const;
 
   // The functions below are about the states, which are masters and moments.
 
+  /// Returns the axes over which ranks share out the states of a unit; none if they do not.
+  std::span<const Axis> axes_of_cut(size_t unit) const;
   /// Returns the pieces into which the ranks that share out a unit's states cut its flat memory.
-  /// The result has no axes if the unit is not cut.
+  /// The result has no axes if the unit is not cut, or not on this rank's stage.
   const FlatPieces& cut(size_t unit) const { return layout_->cuts[unit]; }
-  /// Returns whether two units are cut as if one followed the other in memory.
+  /// Returns whether two units of this rank's stage are cut as if one followed the other in memory.
   bool cut_together(size_t first, size_t second) const;
   /// Returns the run of a parameter whose states this rank has. It counts the elements of this
-  /// rank's piece of the parameter, row by row.
+  /// rank's piece of the parameter, row by row. It is empty if the rank does not hold the
+  /// parameter.
   ElementRun held(size_t parameter) const;
   /// Returns the offset that this rank's piece of the parameter has in its memory of the unit's
   /// states. If another rank has the states of the first elements, the offset may be below 0.
@@ -111,7 +126,7 @@ class StateShard {
   std::vector<int> sharers(size_t parameter) const;
 
  private:
-  /// The layout of all units on the ranks that have the same pieces of all parameters.
+  /// The layout of all units on the ranks that hold the same pieces of the same parameters.
   struct Layout {
     std::vector<Axis> split_axes;     // those that split a unit
     std::vector<TensorPiece> pieces;  // by parameter
@@ -128,8 +143,7 @@ class StateShard {
   ElementRun own_run(size_t unit) const;
   /// Returns what held() does, for the rank that has this run of the unit's memory.
   ElementRun held_of(size_t parameter, const ElementRun& piece_of_unit) const;
-  /// Returns the axes over which ranks share out the states of a unit; none if they do not.
-  std::span<const Axis> axes_of_cut(size_t unit) const;
+  bool on_stage(size_t unit) const { return units_[unit].on_stage(mesh_.stage(rank_)); }
   size_t unit_of(size_t parameter) const {
     return static_cast<size_t>(parameters_[parameter].unit_index);
   }

@@ -37,11 +37,17 @@ std::vector<UnitGroup> group_by(size_t count, Belongs&& belongs, Property&& prop
   return groups;
 }
 
-/// Groups the units that an optimizer changes, by `property(index of the unit)`.
+/// Returns whether a pipeline stage updates a unit: it has it, and an optimizer changes it.
+inline bool is_updated(const ParameterUnit& unit, int stage) {
+  return unit.has_gradients() && unit.on_stage(stage);
+}
+
+/// Groups the units that a stage updates, by `property(index of the unit)`.
 template <typename Property>
-std::vector<UnitGroup> group_units(std::span<const ParameterUnit> units, Property&& property) {
+std::vector<UnitGroup> group_units(std::span<const ParameterUnit> units, int stage,
+                                   Property&& property) {
   return group_by(
-      units.size(), [&](size_t unit) { return units[unit].has_gradients(); }, property);
+      units.size(), [&](size_t unit) { return is_updated(units[unit], stage); }, property);
 }
 
 }  // namespace tessera

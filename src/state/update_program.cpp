@@ -6,6 +6,7 @@
 
 #include "ops/collective/convert.h"
 #include "ops/collective/flat.h"
+#include "ops/collective/stages.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/update/adamw.h"
 #include "ops/update/clip.h"
@@ -126,21 +127,24 @@ class UpdateWriter {
       weights_.emplace_back();
       gradients.emplace_back();
       states_.emplace_back();
-      if (!units_[unit].has_gradients()) continue;
+      if (!updates(unit)) continue;
       weights_.back() = declare_weights(builder_, units_[unit], pieces(unit));
       const Value own = main_gradient(builder_, weights_.back().whole, units_[unit]);
       gradients.back() = total_gradient(own, pieces(unit));
+      const bool on_several_stages = units_[unit].stages.size() > 1;
+      if (on_several_stages) {
+        sum_over_stages(builder_, fmt::format("gradient:{}", units_[unit].name),
+                        std::span(&gradients.back(), 1), units_[unit].stages);
+      }
       states_.back() = unit_states(builder_, units_[unit], pieces(unit), weights_.back(),
                                    gradients.back(), update_.updated_by.back());
     }
-    std::vector<Value> totals, losses;
-    for (const StepSum& sum : sums) {
-      totals.push_back(total(builder_, declare_sum(builder_, sum)));
-      builder_.output(totals.back());
-      update_.totals.emplace(sum.name, totals.back());
-      if (sum.shape == Shape{1}) losses.push_back(cross(builder_, totals.back(), MeshView::dense));
+    const std::vector<Value> totals = totals_of(sums);
+    std::vector<Value> losses;
+    for (size_t i = 0; i < sums.size(); ++i) {
+      if (sums[i].shape == Shape{1}) losses.push_back(cross(builder_, totals[i], MeshView::dense));
     }
-    const Value squares = gradient_squares(builder_, gradients, parameters_, shard_);
+    const Value squares = gradient_squares(builder_, gradients, units_, parameters_, shard_);
     const Clipped clipped = clip_gradients(builder_, squares, update_.clip_norm, losses);
     update_.gradient_norm = clipped.norm;
     builder_.name(update_.gradient_norm, "gradient_norm");
@@ -150,7 +154,7 @@ class UpdateWriter {
     apply_adamw();
     apply_muon();
     for (size_t unit = 0; unit < units_.size(); ++unit) {
-      if (units_[unit].has_gradients()) gather_weights(builder_, weights_[unit], pieces(unit));
+      if (updates(unit)) gather_weights(builder_, weights_[unit], pieces(unit));
     }
     end_balance(builder_, units_, balance_, std::span(totals).last(balance_.units.size()),
                 update_.scale);
@@ -158,6 +162,21 @@ class UpdateWriter {
 
  private:
   const FlatPieces& pieces(size_t unit) const { return shard_.cut(unit); }
+  /// Returns whether this rank updates a unit: its stage has it, and an optimizer changes it.
+  bool updates(size_t unit) const { return is_updated(units_[unit], stage()); }
+  int stage() const { return shard_.mesh().stage(shard_.rank()); }
+
+  /// Takes the sums over all ranks and all stages, and returns them. They are outputs.
+  std::vector<Value> totals_of(std::span<const StepSum> sums) {
+    std::vector<Value> totals;
+    for (const StepSum& sum : sums) totals.push_back(total(builder_, declare_sum(builder_, sum)));
+    sum_over_stages(builder_, "step_sums", totals);
+    for (size_t i = 0; i < sums.size(); ++i) {
+      builder_.output(totals[i]);
+      update_.totals.emplace(sums[i].name, totals[i]);
+    }
+    return totals;
+  }
 
   /// Returns the sum of a gradient over all ranks: whole, or this rank's piece of a cut unit.
   Value total_gradient(Value gradient, const FlatPieces& pieces) {
@@ -179,7 +198,7 @@ class UpdateWriter {
     const auto view_and_optimizer = [&](size_t unit) {
       return std::pair(units_[unit].distribution.view(), update_.updated_by[unit]);
     };
-    for (const UnitGroup& group : group_units(units_, view_and_optimizer)) {
+    for (const UnitGroup& group : group_units(units_, stage(), view_and_optimizer)) {
       const auto [view, optimizer] = view_and_optimizer(group.units.front());
       if (optimizer != OptimizerName::adamw) continue;
       std::vector<AdamWUnit> states;
@@ -213,7 +232,7 @@ class UpdateWriter {
                                                            .states = states_,
                                                            .scale = update_.scale,
                                                            .learning_rate = update_.learning_rate});
-    if (parts.empty()) return;
+    if (!std::ranges::count(update_.updated_by, OptimizerName::muon)) return;
     std::vector<Value> measures;
     for (const Value value : parts) {
       // The builder's own name would depend on the number of nodes so far, which differs between
@@ -221,8 +240,10 @@ class UpdateWriter {
       builder_.name(value, fmt::format("muon_measures/{}", measures.size()));
       measures.push_back(cross(builder_, total(builder_, value), MeshView::dense));
     }
+    if (measures.empty()) measures = {zeros(builder_, {{MuonMeasures::kSums}, DType::f64, {}})};
     update_.muon_measures =
         measures.size() == 1 ? measures[0] : add(builder_, measures, DType::f64);
+    sum_over_stages(builder_, "muon_measures", std::span(&*update_.muon_measures, 1));
     builder_.name(*update_.muon_measures, "muon_measures");
     builder_.output(*update_.muon_measures);
   }
@@ -246,8 +267,9 @@ Program write_step_start(std::span<const ParameterUnit> units, std::span<const S
   Program program(mesh_rank.mesh, mesh_rank.rank);
   Builder builder = update_builder(program);
   std::vector<Value> values;
+  const int stage = mesh_rank.mesh.stage(mesh_rank.rank);
   for (const ParameterUnit& unit : units) {
-    if (!unit.has_gradients()) continue;
+    if (!is_updated(unit, stage)) continue;
     const Value weights =
         builder.parameter(unit.name, {{unit.elements}, unit.dtype, unit.distribution});
     values.push_back(main_gradient(builder, weights, unit));
@@ -275,7 +297,7 @@ Program write_rounding(std::span<const ParameterUnit> units,
   Builder builder = update_builder(program);
   const StateShard shard(mesh_rank, units, parameters, sharing);
   const auto view = [&](size_t unit) { return units[unit].distribution.view(); };
-  for (const UnitGroup& group : group_units(units, view)) {
+  for (const UnitGroup& group : group_units(units, mesh_rank.mesh.stage(mesh_rank.rank), view)) {
     std::vector<UnitWeights> declared;
     std::vector<Value> masters, weights;
     for (const size_t unit : group.units) {

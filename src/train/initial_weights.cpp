@@ -93,7 +93,9 @@ void load_initial_weights(const RunConfig& config, const ParameterStore& store,
   });
   require_same_checkpoint(*reader, ranks.control);
   read_or_advise(reader->path(),
-                 [&] { load_state(*reader, store.tensors({Kept::master}), "parameters", ranks); });
+                 [&] {
+    load_state(*reader, store.tensors_of_all_stages({Kept::master}), "parameters", ranks);
+  });
   store.masters_to_weights();
   logger.info("starting with the weights of {} (step {})", reader->path().string(),
               reader->state().step);

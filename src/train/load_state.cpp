@@ -36,21 +36,25 @@ std::vector<Axis> axes_of_copies(const Mesh& mesh, const Distribution& distribut
   return axes;
 }
 
-/// Decides which rank reads each tensor: of those that hold the same piece, the one with the fewest
-/// bytes so far. All ranks decide the same without communication.
+/// Decides which rank reads each tensor: of those of a pipeline stage that hold the same piece, the
+/// one with the fewest bytes so far. All ranks decide the same without communication.
 class Readers {
  public:
   Readers(std::span<const KeptTensor* const> tensors, const StateRanks& ranks) {
     if (!ranks.control.several()) {
-      readers_.resize(tensors.size());
+      readers_.resize(tensors.size(), Reader{.reads = true});
       return;
     }
     RankGroups& groups = ranks.runtime.groups();
     std::map<Communicator*, std::vector<int64_t>> loads;  // bytes that each member reads
     for (const KeptTensor* tensor : tensors) {
+      if (!tensor->memory.defined()) {
+        readers_.push_back({.reads = false});  // another pipeline stage's
+        continue;
+      }
       const std::vector<Axis> axes = axes_of_copies(groups.mesh(), tensor->distribution);
       if (axes.empty()) {
-        readers_.push_back({});
+        readers_.push_back({.reads = true});
         continue;
       }
       Communicator& group = groups.over(axes, kControlLane);
@@ -58,32 +62,30 @@ class Readers {
       group_loads.resize(static_cast<size_t>(group.size()));
       const auto least = std::ranges::min_element(group_loads);
       *least += tensor->memory.bytes();
-      readers_.push_back({&group, static_cast<int>(least - group_loads.begin())});
+      const auto position = static_cast<int>(least - group_loads.begin());
+      readers_.push_back({group.position() == position, &group, position});
     }
   }
 
   /// Returns whether this rank reads a tensor.
-  bool reads(size_t index) const {
-    const Reader& reader = readers_[index];
-    return reader.group == nullptr || reader.group->position() == reader.position;
-  }
+  bool reads(size_t index) const { return readers_[index].reads; }
 
   /// Broadcasts a tensor to the ranks that have not read it.
   void broadcast(size_t index, const KeptTensor& tensor) const {
     const Reader& reader = readers_[index];
     if (reader.group == nullptr) return;
-    const bool is_reader = reader.group->position() == reader.position;
     tensor.for_each_piece([&](const TensorPiece& /*piece*/, const Tensor& own) {
       const bool on_device = own.accelerator() != nullptr;
-      const Tensor host = is_reader || !on_device ? on_host(own) : Tensor(own.shape(), own.dtype());
+      const Tensor host = reader.reads || !on_device ? on_host(own) : Tensor(own.shape(), own.dtype());
       reader.group->broadcast("load " + tensor.saved_name(), reader.position, host);
-      if (on_device && !is_reader) upload({host.raw(), static_cast<size_t>(host.bytes())}, own);
+      if (on_device && !reader.reads) upload({host.raw(), static_cast<size_t>(host.bytes())}, own);
     });
   }
 
  private:
   struct Reader {
-    Communicator* group = nullptr;  // the ranks that hold the same piece; null: only this one
+    bool reads = false;             // this rank
+    Communicator* group = nullptr;  // the ranks that hold the same piece; null if no others do
     int position = 0;               // of the reader in the group
   };
   std::vector<Reader> readers_;  // by tensor

@@ -45,8 +45,8 @@ RankTrainer::RankTrainer(const SharedRun& run, StepPlan plan, SharedCores cores,
 void RankTrainer::use_programs() {
   const int set = programs_.set_of_phase[loader_.phase()];
   step_.emplace(programs_, executor_, store_, set);
-  if (programs_.evaluation_of(set)) {
-    evaluator_.emplace(*programs_.evaluation_of(set), executor_, programs_.evaluation_number(set));
+  if (!programs_.sets[static_cast<size_t>(set)].evaluation.empty()) {
+    evaluator_.emplace(programs_, set, executor_);
   }
 }
 
@@ -68,7 +68,7 @@ TrainReport RankTrainer::run(const TrainOptions& options) {
                               : TrainReport{.step = position_.step};
   }
   require_savable(checkpoints_directory(config_), control_);
-  if (keeper_ != nullptr) keeper_->begin(chunk(), position_);
+  if (keeper_ != nullptr) keeper_->begin(programs_, position_);
   on_batches_ = options.on_batches;
   before_evaluation_batch_ = options.before_evaluation_batch;
   TrainReport report{.step = position_.step};
@@ -170,8 +170,8 @@ void RankTrainer::issue(int64_t step, Trace* trace) {
 /// Makes a step compare the ranks' copies of its inputs, if replicas are checked at this step.
 void RankTrainer::watch_inputs(int64_t step) {
   if (!checks_replicas_at(step)) return step_->on_inputs({});
-  step_->on_inputs([this, step](int program) {
-    unequal_ = unequal_copies(step, [&] { replicas_->check_inputs(program); });
+  step_->on_inputs([this, step](const TrainingStep::BegunRun& run) {
+    unequal_ = unequal_copies(step, [&] { replicas_->check_inputs(run.program, run.frame); });
     if (unequal_) throw Error("{}", *unequal_);
   });
 }
@@ -182,6 +182,7 @@ void RankTrainer::watch_inputs(int64_t step) {
 void RankTrainer::forward_backward(std::span<const Batch> batches) {
   if (!control_.several()) return step_->forward_backward(batches);
   const auto failure = control_.attempt_work([&] { step_->forward_backward(batches); });
+  if (failure) unequal_ = control_.any_text(unequal_);
   if (unequal_) throw Error("{}", *unequal_);
   if (failure) end_before_step(*failure);
 }
@@ -383,7 +384,7 @@ void RankTrainer::save() {
     throw Error("{}; and step {} could not be saved: {}", *ending_, position_.step, error.what());
   }
   saved_step_ = position_.step;
-  if (keeper_ != nullptr) keeper_->prune_and_plot(chunk().parameters.elements(), position_.tokens);
+  if (keeper_ != nullptr) keeper_->prune_and_plot(programs_.model.parameters.elements(), position_.tokens);
   saving.wait();  // the first rank may have much to remove
   if (ending_) {
     throw Error("{} (step {} was saved: go on from it with --resume once that is mended)", *ending_,

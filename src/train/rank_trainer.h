@@ -42,7 +42,6 @@ class RankTrainer {
     PendingResults results;
   };
 
-  const Chunk& chunk() const { return programs_.chunks.front(); }
   /// Returns the phase of the step that is issued next or was issued last.
   const RunPhase& phase() const { return run_.phases[loader_.phase()]; }
   void use_programs();

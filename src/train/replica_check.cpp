@@ -1,6 +1,8 @@
 #include "train/replica_check.h"
 
 #include <algorithm>
+#include <array>
+#include <initializer_list>
 #include <map>
 #include <set>
 
@@ -12,6 +14,14 @@
 namespace tessera {
 namespace {
 
+constexpr std::initializer_list<Kept> kChecked{Kept::weight, Kept::gradient, Kept::master,
+                                               Kept::first_moment, Kept::second_moment};
+
+uint64_t hash_of(const Tensor& tensor) {
+  const Tensor host = on_host(tensor);
+  return hash({host.raw(), static_cast<size_t>(host.bytes())});
+}
+
 std::string text_of(const RankSet& ranks) {
   std::string text = ranks.size() == 1 ? "rank" : "ranks";
   for (const int rank : ranks) text += fmt::format(" {}", rank);
@@ -22,11 +32,17 @@ std::string text_of(const RankSet& ranks) {
 
 ReplicaCheck::ReplicaCheck(const Executor& executor, int programs, const ParameterStore& store,
                            const RankControl& control)
-    : executor_(executor), mesh_(executor.program(0).mesh()), control_(control) {
+    : executor_(executor),
+      mesh_(executor.program(0).mesh()),
+      control_(control),
+      stage_control_(control.within_stage()) {
+  for (const KeptTensor* tensor : store.tensors_of_all_stages(kChecked)) {
+    const std::vector<int>& stages = store.stages(*tensor);
+    if (stages.size() > 1) copies_.push_back({tensor->name(), stages, tensor->memory});
+  }
   std::set<std::string> names;
   std::multimap<std::string, const KeptTensor*> stored_tensors;  // by the working copy's name
-  for (const KeptTensor* tensor : store.tensors(
-           {Kept::weight, Kept::gradient, Kept::master, Kept::first_moment, Kept::second_moment})) {
+  for (const KeptTensor* tensor : store.tensors(kChecked)) {
     // Without lower precision the weights are the masters themselves: they are checked as weights.
     const bool is_weight =
         tensor->kind == Kept::master && tensor->dtype == tensor->parameter->dtype;
@@ -55,34 +71,43 @@ ReplicaCheck::ReplicaCheck(const Executor& executor, int programs, const Paramet
   }
 }
 
-void ReplicaCheck::check_kept() const { check(kept_); }
-
-void ReplicaCheck::check_inputs(int program) const {
-  std::vector<Leaf> leaves;
-  const std::vector<ValueInfo>& values = executor_.program(program).values();
-  for (size_t id = 0; id < values.size(); ++id) {
-    if (values[id].kind != ValueKind::input) continue;
-    leaves.push_back({values[id].name, values[id].spec.distribution,
-                      executor_.tensor(Value{static_cast<int>(id)}, program)});
-  }
-  check(leaves);
+void ReplicaCheck::check_kept() const {
+  const std::optional<std::string> within = difference(kept_);
+  const std::optional<std::string> between = difference_between_stages();
+  const std::optional<std::string> any = control_.any_text(within ? within : between);
+  if (any) throw Error("{}", *any);
 }
 
-void ReplicaCheck::check(const std::vector<Leaf>& leaves) const {
-  std::vector<uint64_t> own;
-  for (const Leaf& leaf : leaves) {
-    const Tensor host = on_host(leaf.tensor);
-    own.push_back(hash({host.raw(), static_cast<size_t>(host.bytes())}));
+void ReplicaCheck::check_inputs(int program, int frame) const {
+  std::vector<Leaf> leaves;
+  const Segment first = executor_.plan().programs[static_cast<size_t>(program)].order.front();
+  for (const Value input : executor_.inputs(first, program)) {
+    const ValueInfo& info = executor_.program(program).info(input);
+    leaves.push_back(
+        {info.name, info.spec.distribution, executor_.tensor(input, program, frame)});
   }
-  const std::vector<uint64_t> all = control_.gather(own);
+  const std::optional<std::string> own = difference(leaves);
+  if (own) throw Error("{}", *own);
+}
+
+/// Returns a text about the first leaf whose copies on ranks of this stage differ, the same on all
+/// of them.
+std::optional<std::string> ReplicaCheck::difference(const std::vector<Leaf>& leaves) const {
+  std::vector<uint64_t> own;
+  for (const Leaf& leaf : leaves) own.push_back(hash_of(leaf.tensor));
+  const std::vector<uint64_t> all = stage_control_.gather(own);
+  const int stage = mesh_.stage(control_.rank());
+  const std::vector<int> stage_ranks = mesh_.group(control_.rank(), mesh_.axes_of(MeshView::dense));
   std::string difference;
   int differing = 0;
   for (size_t i = 0; i < leaves.size(); ++i) {
     bool equal = true;
     for (const RankSet& ranks : sets_with_equal_parts(mesh_, leaves[i].distribution)) {
+      if (mesh_.stage(ranks.front()) != stage) continue;
       std::map<uint64_t, RankSet> copies;
       for (const int rank : ranks) {
-        copies[all[static_cast<size_t>(rank) * leaves.size() + i]].push_back(rank);
+        const auto position = std::ranges::lower_bound(stage_ranks, rank) - stage_ranks.begin();
+        copies[all[static_cast<size_t>(position) * leaves.size() + i]].push_back(rank);
       }
       if (copies.size() == 1) continue;
       equal = false;
@@ -96,9 +121,35 @@ void ReplicaCheck::check(const std::vector<Leaf>& leaves) const {
     }
     differing += equal ? 0 : 1;
   }
-  if (differing == 0) return;
+  if (differing == 0) return std::nullopt;
   if (differing > 1) difference += fmt::format("; {} more differ", differing - 1);
-  throw Error("{}", difference);
+  return difference;
+}
+
+/// Returns a text about the first tensor of which this rank's copy differs from that of the rank
+/// with its coordinates in another stage. All ranks call it.
+std::optional<std::string> ReplicaCheck::difference_between_stages() const {
+  if (copies_.empty()) return std::nullopt;
+  std::vector<uint64_t> own;
+  for (const StageCopies& copy : copies_) {
+    own.push_back(copy.tensor.defined() ? hash_of(copy.tensor) : 0);
+  }
+  const std::vector<uint64_t> all = control_.gather(own);
+  const std::array axes{mesh_.pipeline()};
+  const std::vector<int> group = mesh_.group(control_.rank(), axes);  // by stage
+  for (size_t i = 0; i < copies_.size(); ++i) {
+    const auto hash_on = [&](int stage) {
+      return all[static_cast<size_t>(group[static_cast<size_t>(stage)]) * copies_.size() + i];
+    };
+    const std::vector<int>& stages = copies_[i].stages;
+    for (const int stage : stages) {
+      if (hash_on(stage) == hash_on(stages.front())) continue;
+      return fmt::format("{} must be the same on ranks {} and {}, in two pipeline stages, but is not",
+                         copies_[i].name, group[static_cast<size_t>(stages.front())],
+                         group[static_cast<size_t>(stage)]);
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,8 @@ namespace tessera {
 /// Checks that ranks which must hold the same values do. It checks the *leaves* of the programs,
 /// the values that no node computes: weights, main gradients, states and inputs. The ranks of an
 /// axis on which the type of a leaf is invariant or replicated must hold the same bytes. They
-/// compare hashes, so a check costs one pass over the memory. All ranks make the same calls.
+/// compare hashes, so a check costs one pass over the memory. All ranks make the same calls. Ranks
+/// compare what their own pipeline stage has, and the stages a tied head's table.
 class ReplicaCheck {
  public:
   /// Keeps references to the executor and the control. The executor runs `programs` programs.
@@ -25,8 +27,9 @@ class ReplicaCheck {
   /// Checks the leaves that are kept between steps; call it between two steps. If copies differ,
   /// throws Error on all ranks, which names the first such leaf, its type and each copy's ranks.
   void check_kept() const;
-  /// Checks the inputs of a program, after they were written. Throws as check_kept() does.
-  void check_inputs(int program) const;
+  /// Checks the inputs that a program has in a frame (Action::micro_batch) from a batch, after they
+  /// were written. The ranks of a pipeline stage call it together, and throw as check_kept() does.
+  void check_inputs(int program, int frame) const;
 
  private:
   /// A tensor in this rank's memory, and its distribution over the ranks.
@@ -36,12 +39,22 @@ class ReplicaCheck {
     Tensor tensor;
   };
 
-  void check(const std::vector<Leaf>& leaves) const;
+  /// A kept tensor that several stages have.
+  struct StageCopies {
+    std::string name;
+    std::vector<int> stages;
+    Tensor tensor;  ///< undefined on other stages
+  };
+
+  std::optional<std::string> difference(const std::vector<Leaf>& leaves) const;
+  std::optional<std::string> difference_between_stages() const;
 
   const Executor& executor_;
   const Mesh& mesh_;
   const RankControl& control_;
+  RankControl stage_control_;
   std::vector<Leaf> kept_;
+  std::vector<StageCopies> copies_;
 };
 
 }  // namespace tessera

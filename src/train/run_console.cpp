@@ -22,17 +22,18 @@ std::string ranks_text(const Mesh& mesh, const Target& target) {
 
 }  // namespace
 
-void RunConsole::announce(const Chunk& chunk, const Target& target, const RunPhase& phase,
+void RunConsole::announce(const StepPrograms& programs, const Target& target, const RunPhase& phase,
                           double flops, double peak_flops) {
   const DType compute = compute_dtype(config_.train.precision);
+  const ParameterList& parameters = programs.model.parameters;
   info(
       "{} parameters, {} active a token; {} tokens a step; {} of matrix products a step; "
       "peak {}FLOP/s ({}, {})",
-      format_count(static_cast<double>(chunk.parameters.elements())),
-      format_count(static_cast<double>(active_parameters(config_.model, chunk.parameters.specs()))),
+      format_count(static_cast<double>(parameters.elements())),
+      format_count(static_cast<double>(active_parameters(config_.model, parameters.specs()))),
       format_count(static_cast<double>(phase.tokens_of_step())), format_count(flops) + "FLOP",
       format_count(peak_flops), word(config_.train.precision),
-      ranks_text(chunk.program.mesh(), target));
+      ranks_text(programs.mesh_rank().mesh, target));
   if (target.device == Device::cpu && !multiplies(target, compute)) {
     info(
         "this processor has no matrix products in {} that are faster than those in fp32: their "

@@ -10,7 +10,7 @@
 #include "base/progress.h"
 #include "config/phases.h"
 #include "metrics/metrics.h"
-#include "model/chunk.h"
+#include "plan/programs.h"
 #include "program/target.h"
 #include "train/trainer.h"
 
@@ -25,7 +25,7 @@ class RunConsole {
 
   /// Writes what the run is about to train. `flops` are the useful FLOPs of a step of the phase,
   /// and `peak_flops` the FLOP/s of the machine.
-  void announce(const Chunk& chunk, const Target& target, const RunPhase& phase, double flops,
+  void announce(const StepPrograms& programs, const Target& target, const RunPhase& phase, double flops,
                 double peak_flops);
   /// Writes the phase of the next steps. `phases` is the number of phases of the run.
   void announce_phase(const RunPhase& phase, size_t phases);

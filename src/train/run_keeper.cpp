@@ -24,7 +24,7 @@ void RunKeeper::write_config(const RunConfig& config) const {
   write_file(fs::path(config.run.directory) / "config.toml", to_toml(config));
 }
 
-void RunKeeper::begin(const Chunk& chunk, const TrainingPosition& position) {
+void RunKeeper::begin(const StepPrograms& programs, const TrainingPosition& position) {
   lock_.keep_folder();
   metrics_.emplace(run_.config.run, metrics_start(position), logger_);
   // Files that cannot be written are reported before the first step, though the run continues.
@@ -37,7 +37,7 @@ void RunKeeper::begin(const Chunk& chunk, const TrainingPosition& position) {
         measure_gemm_peak(runtime_.threads(), compute_dtype(run_.config.train.precision));
   }
   const RunPhase& phase = run_.phase_of(position.step);
-  console_.announce(chunk, runtime_.target(), phase, run_.flops_of(position.step), run_.peak_flops);
+  console_.announce(programs, runtime_.target(), phase, run_.flops_of(position.step), run_.peak_flops);
   if (run_.phases.size() > 1) console_.announce_phase(phase, run_.phases.size());
   if (position.step == 0) return;
   console_.info("going on after step {} ({} tokens)", position.step,

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "engine/step_trace.h"
 #include "metrics/metrics_writer.h"
-#include "model/chunk.h"
+#include "plan/programs.h"
 #include "program/runtime.h"
 #include "train/run_console.h"
 #include "train/run_lock.h"
@@ -35,7 +35,7 @@ class RunKeeper {
   /// Keeps the folder however the run ends, opens the metrics for the steps after a position, and
   /// tells the console what the run trains. Measures the rate of matrix products if it is not
   /// known. Throws Error if the metrics cannot be written, and warns of other records that cannot.
-  void begin(const Chunk& chunk, const TrainingPosition& position);
+  void begin(const StepPrograms& programs, const TrainingPosition& position);
   /// Completes the metrics of a run that has no step left to do, and returns its report.
   TrainReport nothing_to_do(const TrainingPosition& position);
 

@@ -36,7 +36,8 @@ struct HeldPiece {
   int64_t bytes() const { return piece.shape().elements() * element_bytes; }
 };
 
-/// Returns the pieces of all tensors, each with all ranks that hold it.
+/// Returns the pieces of all tensors, each with all ranks that hold it. Of several pipeline stages
+/// that have a tensor, the first writes it.
 std::vector<HeldPiece> held_pieces(std::span<const KeptTensor* const> tensors,
                                    const StateShard& shard) {
   RankShards shards(shard);
@@ -44,6 +45,7 @@ std::vector<HeldPiece> held_pieces(std::span<const KeptTensor* const> tensors,
   for (size_t index = 0; index < tensors.size(); ++index) {
     const KeptTensor& tensor = *tensors[index];
     for (const RankSet& ranks : sets_with_equal_parts(shard.mesh(), tensor.distribution)) {
+      if (!shard.on_first_stage(tensor.index, ranks.front())) continue;
       for (TensorPiece& piece : shards.shard_of(ranks.front()).pieces(tensor.index, tensor.kind)) {
         pieces.push_back({index, ranks, std::move(piece), dtype_size(tensor.dtype)});
       }

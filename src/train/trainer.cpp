@@ -191,7 +191,6 @@ void train_rank(const RunConfig& config, const RunRank& rank, const TrainOptions
 
 TrainReport train(const RunConfig& config, const TrainOptions& options, const Logger& logger) {
   const RunConfig resolved = resolve(config);
-  require_no_pipeline(resolved.parallel);
   const Mesh mesh =
       mesh_of_started_ranks(resolved, options.processes, options.ranks,
                             [&](const std::string& sentence) { logger.warn("{}", sentence); });

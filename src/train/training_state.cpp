@@ -30,8 +30,8 @@ namespace {
 
 /// Returns the tensors that a checkpoint consists of.
 std::vector<const KeptTensor*> saved_tensors(const ParameterStore& store) {
-  std::vector<const KeptTensor*> tensors = store.tensors({Kept::master});
-  std::ranges::copy(store.tensors({Kept::first_moment, Kept::second_moment}),
+  std::vector<const KeptTensor*> tensors = store.tensors_of_all_stages({Kept::master});
+  std::ranges::copy(store.tensors_of_all_stages({Kept::first_moment, Kept::second_moment}),
                     std::back_inserter(tensors));
   return tensors;
 }

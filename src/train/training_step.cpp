@@ -2,8 +2,10 @@
 //
 // 1. begin() writes the seeds, which are the gradients of the losses, and runs the program `start`:
 //    it sets main gradients and sums to zero.
-// 2. forward_backward() fills the inputs with a micro-batch, runs the forward pass and then the
-//    backward pass. It does so for each micro-batch.
+// 2. forward_backward() goes through the list of this rank's stage: forward and backward passes of
+//    its chunks, micro-batch by micro-batch, with the messages between the stages. Before a forward
+//    pass prepare() fills the program's inputs with the micro-batch. One stage with one chunk runs
+//    forward and backward of each micro-batch in turn.
 // 3. update() writes the learning rate, the clip norm and the number of the step, and runs the
 //    program `update`.
 // 4. results() reads the losses, the norm of the gradients and the experts' tokens.
@@ -11,9 +13,7 @@
 // The forward passes add their losses to sums, which are states of f64. The update adds these up
 // over the ranks. results() reads the totals, and wait() divides them by targets or tokens.
 //
-// A *set* is a chunk with its evaluation, if the run evaluates. passes_ is the number, in the
-// executor's list, of the program of the current phase's chunk. All micro-batches have the number
-// 0, because they run one after the other in one frame.
+// A *set* is the passes of a phase (see Passes).
 
 #include "train/training_step.h"
 
@@ -28,16 +28,10 @@ namespace tessera {
 
 TrainingStep::TrainingStep(const StepPrograms& programs, Executor& executor,
                            const ParameterStore& store, int set)
-    : programs_(programs),
-      chunk_(programs.chunk(set)),
-      passes_(programs.chunk_number(set)),
-      executor_(executor),
-      store_(store),
-      inputs_(chunk_.batch, chunk_.parameters) {}
-
-void TrainingStep::forward_backward(std::span<const Batch> micro_batches) {
-  begin(micro_batches);
-  for (const Batch& batch : micro_batches) forward_backward(batch);
+    : programs_(programs), set_(set), executor_(executor), store_(store), runner_(executor) {
+  for (const Chunk& chunk : chunks()) {
+    inputs_.emplace_back(chunk.batch, programs.model.parameters);
+  }
 }
 
 void TrainingStep::begin(std::span<const Batch> micro_batches) {
@@ -47,27 +41,47 @@ void TrainingStep::begin(std::span<const Batch> micro_batches) {
     targets_ += batch.target_count;
     tokens_ += batch.parts * batch.rows * batch.context;
   }
-  write_scalar(executor_, executor_.tensor(chunk_.target_seed, passes_),
+  // The chunks share these states.
+  const Chunk& chunk = chunks().front();
+  const int program = programs_.chunk_number(set_);
+  write_scalar(executor_, executor_.tensor(chunk.target_seed, program),
                1.0 / static_cast<double>(std::max<int64_t>(targets_, 1)));
-  write_scalar(executor_, executor_.tensor(chunk_.token_seed, passes_),
+  write_scalar(executor_, executor_.tensor(chunk.token_seed, program),
                1.0 / static_cast<double>(tokens_));
   executor_.run({.segment = Segment::whole, .program = programs_.start_number()});
 }
 
-void TrainingStep::forward_backward(const Batch& batch) {
+void TrainingStep::forward_backward(std::span<const Batch> parts, std::span<const Batch> wholes) {
+  const int count = static_cast<int>(parts.size());
+  if (list_.micro_batches != count) list_ = programs_.step_list(set_, count);
+  begin(wholes);
+  runner_.run(list_, [&](const StageAction& action) {
+    if (action.action.kind == ActionKind::forward) {
+      prepare(action, parts[static_cast<size_t>(action.action.micro_batch)]);
+    }
+    if (before_action_) before_action_(action);
+  });
+  micro_batches_ += count;
+}
+
+void TrainingStep::prepare(const StageAction& action, const Batch& batch) {
+  const int program = action.run.program;
+  const auto chunk = static_cast<size_t>(program - programs_.chunk_number(set_));
   {
     // On a device, its own clock times the copies: see Executor::write().
     const Trace::Span span(executor_.on_host() ? trace_ : nullptr, "copy_batch", "data");
-    inputs_.fill(executor_, passes_, 0, batch);
+    inputs_[chunk].fill(executor_, program, action.run.micro_batch, batch);
   }
-  ++micro_batches_;
-  if (chunk_.balance_step) {
-    write_scalar(executor_, executor_.tensor(chunk_.balance_step, passes_),
-                 static_cast<double>(micro_batches_));
+  if (const Value step = chunks()[chunk].balance_step) {
+    write_scalar(executor_, executor_.tensor(step, program),
+                 static_cast<double>(micro_batches_ + action.action.micro_batch + 1));
   }
-  if (inputs_written_) inputs_written_(passes_);
-  executor_.run({.segment = Segment::forward, .program = passes_});
-  executor_.run({.segment = Segment::backward, .program = passes_});
+  if (inputs_written_) {
+    inputs_written_({.program = program,
+                     .frame = action.run.micro_batch,
+                     .micro_batch = action.action.micro_batch,
+                     .chunk = chunk});
+  }
 }
 
 double TrainingStep::update(const OptimizerConfig& config, const WeightUpdate& update) {
@@ -79,12 +93,13 @@ double TrainingStep::update(const OptimizerConfig& config, const WeightUpdate& u
   write_scalar(executor_, executor_.tensor(program.clip_norm, number),
                clip_norm(config, course_step));
   write_scalar(executor_, executor_.tensor(program.step, number), static_cast<double>(update.step));
-  if (inputs_written_) inputs_written_(number);
+  if (inputs_written_) inputs_written_({.program = number});
   executor_.run({.segment = Segment::whole, .program = number});
   return rate;
 }
 
 PendingResults TrainingStep::results() {
+  const ModelOutline& model = programs_.model;
   std::vector<Tensor> tensors;
   const auto add = [&](const Tensor& tensor) {
     tensors.push_back(tensor);
@@ -98,18 +113,18 @@ PendingResults TrainingStep::results() {
   results.targets_ = targets_;
   results.tokens_ = tokens_;
   results.indices_ = {
-      .cross_entropy = add_total(chunk_.cross_entropy_sum),
-      .balance = add_total(chunk_.balance_sum),
-      .router_z = add_total(chunk_.router_z_sum),
+      .cross_entropy = add_total(model.sums.cross_entropy),
+      .balance = add_total(model.sums.balance),
+      .router_z = add_total(model.sums.router_z),
       .gradient_norm = add(executor_.tensor(programs_.update.gradient_norm, number)),
       .scale = add(executor_.tensor(programs_.update.scale, number)),
-      .experts = chunk_.experts,
+      .experts = model.experts,
   };
   if (const std::optional<Value>& measures = programs_.update.muon_measures) {
     results.indices_.muon_measures = add(executor_.tensor(*measures, number));
   }
   results.indices_.first_layer = static_cast<int>(tensors.size());
-  for (const StepSum& layer : chunk_.expert_tokens) add(store_.total(layer));
+  for (const StepSum& layer : model.sums.expert_tokens) add(store_.total(layer));
   results.snapshot_ = executor_.read(tensors);
   return results;
 }
@@ -191,13 +206,29 @@ std::optional<std::string> TrainingStep::non_finite_parameter(int64_t& order) co
 std::string TrainingStep::find_non_finite(std::span<const Batch> micro_batches,
                                           const RankControl& control) {
   FiniteCheck check;
+  // The position of what the rank found, in an order of all stages: an action of the model comes
+  // after all actions that it depends on. Parameters come after all actions.
+  constexpr int64_t kNodes = int64_t{1} << 32;  // more than any action has
+  int64_t action_order = 0, nodes_before = 0;
+  const int chunk_count = programs_.sets[static_cast<size_t>(set_)].placement.chunks();
+  before_action_ = [&](const StageAction& next) {
+    if (check.message) return;
+    const auto& [kind, chunk, micro_batch] = next.action;
+    const int in_passes = kind == ActionKind::forward ? chunk : 2 * chunk_count - 1 - chunk;
+    action_order = int64_t{2} * chunk_count * micro_batch + in_passes;
+    nodes_before = check.nodes;
+  };
   executor_.set_finite_check(&check);
   // Starts from zero gradients: a device may have added those of the next step.
   forward_backward(micro_batches);
   executor_.set_finite_check(nullptr);
-  // The position in the program of what the rank found; parameters come after all nodes.
-  int64_t order = check.nodes;
-  std::optional<std::string> own = check.message ? check.message : non_finite_parameter(order);
+  before_action_ = {};
+  int64_t order = action_order * kNodes + (check.nodes - nodes_before);
+  std::optional<std::string> own = check.message;
+  if (!own) {
+    order = int64_t{2} * chunk_count * std::ssize(micro_batches) * kNodes;
+    own = non_finite_parameter(order);
+  }
   if (own && control.several()) own = fmt::format("on {}, {}", control.text(control.rank()), *own);
   return control.lowest_text(order, own)
       .value_or("the loss or the gradient's norm overflowed although every value is finite");

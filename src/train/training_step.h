@@ -11,6 +11,7 @@
 #include "comm/rank_control.h"
 #include "engine/device_transfers.h"
 #include "ops/update/muon_measures.h"
+#include "pipeline/stage_runner.h"
 #include "plan/batch_inputs.h"
 #include "plan/programs.h"
 #include "state/parameter_store.h"
@@ -54,8 +55,7 @@ struct WeightUpdate {
 };
 
 /// One optimizer step. Call forward_backward() with all micro-batches, update() and results(), in
-/// this order. Instead of the first, a caller may call begin() and then forward_backward() for each
-/// micro-batch. On a device these calls do not wait: each one puts work into the device's streams.
+/// this order. On a device these calls do not wait: each one puts work into the device's streams.
 class TrainingStep {
  public:
   /// Takes the executor that runs these programs, and the index of the set of passes to use (see
@@ -63,14 +63,15 @@ class TrainingStep {
   TrainingStep(const StepPrograms& programs, Executor& executor, const ParameterStore& store,
                int set = 0);
 
-  /// Calls begin(), then runs the passes of each micro-batch. Afterwards the store's main gradients
-  /// are this rank's part of the gradients of the mean loss over all `micro_batches`.
-  void forward_backward(std::span<const Batch> micro_batches);
-  /// Sets main gradients and sums to zero, and counts the targets and tokens of these
-  /// micro-batches, by which the losses are divided.
-  void begin(std::span<const Batch> micro_batches);
-  /// Runs the forward and backward passes of one micro-batch, which add to gradients and sums.
-  void forward_backward(const Batch& batch);
+  /// Sets main gradients and sums to zero, and runs the passes of each micro-batch, in the order of
+  /// the stage's list. Afterwards the store's main gradients are this rank's part of the gradients
+  /// of the mean loss over all `micro_batches`.
+  void forward_backward(std::span<const Batch> micro_batches) {
+    forward_backward(micro_batches, micro_batches);
+  }
+  /// Does so for parts of micro-batches: the losses are divided by the targets and tokens of the
+  /// whole ones.
+  void forward_backward(std::span<const Batch> parts, std::span<const Batch> wholes);
 
   /// Sets the number of micro-batches that the run has done, from which later ones are counted.
   void set_micro_batches(int64_t done) { micro_batches_ = done; }
@@ -90,27 +91,46 @@ class TrainingStep {
   std::string find_non_finite(std::span<const Batch> micro_batches,
                               const RankControl& control = {});
 
-  /// Sets a function that is called with the number of a program after its inputs were written,
-  /// before it runs. An empty function removes it.
-  void on_inputs(std::function<void(int program)> written) { inputs_written_ = std::move(written); }
+  /// A run of a program whose inputs were written, and which is about to begin.
+  struct BegunRun {
+    int program = 0;
+    int frame = 0;        ///< Action::micro_batch
+    int micro_batch = 0;  ///< of the step; 0 for the update
+    size_t chunk = 0;     ///< index in the chunks of this rank's stage; 0 for the update
+  };
+  /// Sets a function that is called before each forward pass and before the update. An empty
+  /// function removes it.
+  void on_inputs(std::function<void(const BegunRun& run)> written) {
+    inputs_written_ = std::move(written);
+  }
 
   /// Records the runs of programs in `trace`; null ends that.
   void set_trace(Trace* trace) {
     trace_ = trace;
     executor_.set_trace(trace);
+    runner_.set_trace(trace);
   }
 
  private:
+  /// Sets main gradients and sums to zero, and the gradients of the losses.
+  void begin(std::span<const Batch> micro_batches);
+  /// Writes the inputs of a forward pass.
+  void prepare(const StageAction& action, const Batch& batch);
+  const std::vector<Chunk>& chunks() const {
+    return programs_.sets[static_cast<size_t>(set_)].chunks;
+  }
   std::optional<std::string> non_finite_parameter(int64_t& order) const;
 
   const StepPrograms& programs_;
-  const Chunk& chunk_;
-  int passes_;  // the number of the chunk's program in the list
+  int set_;
   Executor& executor_;
   const ParameterStore& store_;
-  BatchInputs inputs_;
+  StageRunner runner_;
+  StageList list_;                   // of the last number of micro-batches
+  std::vector<BatchInputs> inputs_;  // by chunk
   Trace* trace_ = nullptr;
-  std::function<void(int program)> inputs_written_;
+  std::function<void(const BegunRun& run)> inputs_written_;
+  std::function<void(const StageAction& action)> before_action_;
   int64_t targets_ = 0;  // of the last forward_backward()
   int64_t tokens_ = 0;
   int64_t micro_batches_ = 0;  // the number done in the run

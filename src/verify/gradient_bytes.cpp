@@ -30,13 +30,17 @@ double gradient_bytes_of_rank(const MeshRank& mesh_rank, const ParameterList& pa
   double bytes = 0;
   for (size_t i = 0; i < parameters.units().size(); ++i) {
     const ParameterUnit& unit = parameters.units()[i];
-    if (!unit.has_gradients()) continue;
+    if (!unit.has_gradients() || !unit.on_stage(mesh_rank.mesh.stage(mesh_rank.rank))) continue;
     const int ranks = ranks_of_sum(mesh_rank.mesh, unit);
     const FlatPieces& pieces = shard.cut(i);
     int cut = 1;
     for (const Axis axis : pieces.axes) cut *= mesh_rank.mesh.size(axis);
     const double times = cut > 1 ? (ranks - 1) + (ranks / cut - 1) : 2 * (ranks - 1);
     bytes += times / ranks * static_cast<double>(unit.elements * element_bytes(unit, wire));
+    // The stages that have the unit sum what is theirs of it by an all-reduce.
+    const auto stages = static_cast<double>(unit.stages.size());
+    bytes += 2 * (stages - 1) / stages *
+             static_cast<double>(unit.elements * element_bytes(unit, WireFormat::fp32)) / cut;
   }
   return bytes;
 }

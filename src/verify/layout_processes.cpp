@@ -90,15 +90,18 @@ class SendingSink final : public ResultSink {
 
   void put(const CollectedKey& key, const KeptTensor& tensor, const StateShard& shard) override {
     if (!shards_) shards_.emplace(shard);
-    const Tensor host = on_host(tensor.memory);
-    std::vector<std::string> texts = control_.texts_for_first(
-        std::string(reinterpret_cast<const char*>(host.raw()), static_cast<size_t>(host.bytes())));
+    std::string own;  // nothing of a tensor of another pipeline stage
+    if (tensor.memory.defined()) {
+      const Tensor host = on_host(tensor.memory);
+      own.assign(reinterpret_cast<const char*>(host.raw()), static_cast<size_t>(host.bytes()));
+    }
+    std::vector<std::string> texts = control_.texts_for_first(own);
     for (size_t rank = 0; rank < texts.size(); ++rank) {
       auto* next = reinterpret_cast<std::byte*>(texts[rank].data());
       const std::byte* const end = next + texts[rank].size();
       for (const TensorPiece& piece :
            shards_->shard_of(static_cast<int>(rank)).pieces(tensor.index, tensor.kind)) {
-        const Tensor part = Tensor::wrap(next, piece.shape(), host.dtype());
+        const Tensor part = Tensor::wrap(next, piece.shape(), tensor.dtype);
         TESSERA_CHECK(next + part.bytes() <= end, "rank {} sends {} bytes of {}", rank,
                       texts[rank].size(), tensor.name());
         results_.put(key, tensor.parameter->name, piece, part);

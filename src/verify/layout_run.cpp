@@ -56,27 +56,27 @@ class RankRun {
       sink.put_step(i, {step_.results().wait(), expert_tokens()});
     }
     bytes.expected = static_cast<double>(steps.size()) *
-                     gradient_bytes_of_rank(mesh_rank(), chunk().parameters, store_.shard(),
+                     gradient_bytes_of_rank(mesh_rank(), programs_.model.parameters, store_.shard(),
                                             trial_.shard.gradients_wire);
     sink.put_bytes(bytes);
     put_weights(sink);
   }
 
  private:
-  const Chunk& chunk() const { return programs_.chunks.front(); }
+  const std::vector<Chunk>& chunks() const { return programs_.chunks(); }
   MeshRank mesh_rank() const { return {groups_.mesh(), groups_.rank()}; }
 
   /// Gives the gradients to the sink: those of several ranks after the update, which sums them, and
   /// those of a single rank that follows before they are replaced.
   void put_gradients(size_t step, ResultSink& sink) const {
-    for (const KeptTensor* sum : store_.tensors({Kept::summed_gradient})) {
+    for (const KeptTensor* sum : store_.tensors_of_all_stages({Kept::summed_gradient})) {
       sink.put({Collected::gradient, step}, *sum, store_.shard());
     }
   }
 
   /// Gives the masters to the sink and, of several ranks, the weights that they compute with.
   void put_weights(ResultSink& sink) const {
-    for (const KeptTensor* tensor : store_.tensors({Kept::weight, Kept::master})) {
+    for (const KeptTensor* tensor : store_.tensors_of_all_stages({Kept::weight, Kept::master})) {
       const bool is_master = tensor->kind == Kept::master;
       if (!is_master && groups_.mesh().ranks() == 1) continue;
       sink.put({is_master ? Collected::weight : Collected::computed_weight}, *tensor,
@@ -110,7 +110,8 @@ class RankRun {
   int64_t newly_received(const Node& node) {
     int64_t bytes = 0;
     for (const std::vector<Axis>& axes : node.operation->group_axes()) {
-      const Communicator& group = groups_.over(axes, word(node.operation->lane()));
+      const Communicator& group =
+          groups_.over(axes, word(node.operation->lane()), node.operation->group_stages());
       int64_t received = 0;
       for (size_t kind = 0; kind < kWordsOf<Collective>.size(); ++kind) {
         received += group.traffic(static_cast<Collective>(kind)).received_bytes;
@@ -147,17 +148,18 @@ class RankRun {
     const bool records_choices = trial_.mesh.ranks() == 1 && trial_.pinned.empty();
     ValueStream stream;
     StepChoices choices(batches.size());
-    SumsOfParts sums(store_, chunk(), trial_.sum_order);
+    SumsOfParts sums(store_, programs_.model.sums, trial_.sum_order);
     for (int part = 0; part < trial_.parts; ++part) {
-      step_.begin(batches);
-      for (size_t i = 0; i < batches.size(); ++i) {
-        LayerChoices chosen;
-        observe(records_values ? &stream : nullptr, records_choices ? &chosen : nullptr);
-        pin(step, i, part);
-        step_.forward_backward(trial_.parts == 1 ? batches[i]
-                                                 : part_of_batch(batches[i], part, trial_.parts));
-        append(chosen, choices[i]);
-      }
+      std::vector<LayerChoices> chosen(batches.size());
+      LayerChoices* chosen_now = nullptr;  // of the forward pass that runs
+      step_.on_inputs([&](const TrainingStep::BegunRun& run) {
+        chosen_now = &chosen[static_cast<size_t>(run.micro_batch)];
+        pin(step, part, run);
+      });
+      observe(records_values ? &stream : nullptr, records_choices ? &chosen_now : nullptr);
+      step_.forward_backward(parts_of(batches, part), batches);
+      step_.on_inputs({});
+      for (size_t i = 0; i < batches.size(); ++i) append(chosen[i], choices[i]);
       if (trial_.parts > 1) sums.add_part();
     }
     executor_.set_observer({});
@@ -166,17 +168,29 @@ class RankRun {
     if (records_choices) sink.put_choices(std::move(choices));
   }
 
-  /// Records the values and choices of the passes that run from now on; null records none.
-  void observe(ValueStream* stream, LayerChoices* chosen) {
+  /// Returns one of the parts of each micro-batch.
+  std::vector<Batch> parts_of(std::span<const Batch> batches, int part) const {
+    std::vector<Batch> parts;
+    for (const Batch& batch : batches) {
+      parts.push_back(trial_.parts == 1 ? batch : part_of_batch(batch, part, trial_.parts));
+    }
+    return parts;
+  }
+
+  /// Records the values and choices of the passes that run from now on; null records none. The
+  /// choices go to the list to which `chosen` points when they are made.
+  void observe(ValueStream* stream, LayerChoices* const* chosen) {
     executor_.set_observer(
         [=, this](const Program& program, const Node& node, std::span<const Tensor> outputs) {
-          if (&program != &chunk().program) return;
+          const bool of_a_chunk = std::ranges::any_of(
+              chunks(), [&](const Chunk& chunk) { return &program == &chunk.program; });
+          if (!of_a_chunk) return;
           if (stream != nullptr) stream->note(program, node, outputs);
           const bool chooses_experts =
               node.operation->name() == "router_top_k" && node.phase == Phase::forward;
           if (chosen == nullptr || !chooses_experts) return;
           const std::span<const int32_t> indices = outputs[1].values<int32_t>();  // [tokens, k]
-          chosen->emplace_back(indices.begin(), indices.end());
+          (*chosen)->emplace_back(indices.begin(), indices.end());
         });
   }
 
@@ -188,22 +202,34 @@ class RankRun {
     }
   }
 
-  /// Sets the experts of a part of the next micro-batch, if choices are pinned.
-  void pin(size_t step, size_t micro_batch, int part) {
+  /// Sets the experts of a part of a micro-batch before a forward pass, if choices are pinned.
+  void pin(size_t step, int part, const TrainingStep::BegunRun& run) {
     if (trial_.pinned.empty()) return;
     const int64_t k = trial_.model.experts_per_token;
-    size_t layer = 0;
-    for (const std::vector<int32_t>& chosen : trial_.pinned[step][micro_batch]) {
+    const LayerChoices& layers = trial_.pinned[step][static_cast<size_t>(run.micro_batch)];
+    size_t layer = mixture_layers_before(run.chunk);
+    for (const Value choices : chunks()[run.chunk].batch.choices) {
+      const std::vector<int32_t>& chosen = layers[layer++];
       const size_t part_size = chosen.size() / static_cast<size_t>(trial_.parts);
-      write_piece(executor_, 0, 0, chunk().batch.choices[layer++],
+      write_piece(executor_, run.program, run.frame, choices,
                   {static_cast<int64_t>(part_size) / k, k},
                   std::span(chosen).subspan(static_cast<size_t>(part) * part_size, part_size));
     }
   }
 
+  /// Returns the number of the model's mixture layers before those of a chunk of this rank.
+  size_t mixture_layers_before(size_t chunk) const {
+    if (trial_.mesh.ranks() == 1 || !trial_.pipeline.has_chunks()) return 0;
+    const MeshRank rank = mesh_rank();
+    const int of_model =
+        trial_.pipeline.schedule.placement.chunks_of(rank.mesh.stage(rank.rank))[chunk];
+    const int64_t first = trial_.pipeline.ranges[static_cast<size_t>(of_model)].layers.first;
+    return static_cast<size_t>(std::max<int64_t>(first - trial_.model.dense_layers, 0));
+  }
+
   std::vector<std::vector<double>> expert_tokens() {
     std::vector<std::vector<double>> layers;
-    for (const StepSum& layer : chunk().expert_tokens) {
+    for (const StepSum& layer : programs_.model.sums.expert_tokens) {
       const Tensor total = store_.total(layer);
       const std::span<const double> counts = total.values<double>();
       layers.emplace_back(counts.begin(), counts.end());
@@ -229,6 +255,7 @@ class SharedSink final : public ResultSink {
 
   void put(const CollectedKey& key, const KeptTensor& tensor,
            const StateShard& /*shard*/) override {
+    if (!tensor.memory.defined()) return;  // another pipeline stage's
     tensor.for_each_piece([&](const TensorPiece& piece, const Tensor& part) {
       results_.put(key, tensor.parameter->name, piece, part);
     });
@@ -264,10 +291,24 @@ StepPrograms layout_programs(const LayoutTrial& trial, int rank) {
   ProgramSize size = trial.size;
   size.sequences /= trial.parts;
   size.pinned_choices = !trial.pinned.empty();
+  PassesToWrite passes{.model = trial.model,
+                       .compute = trial.compute,
+                       .size = size,
+                       .recompute = trial.recompute,
+                       .experts = trial.experts,
+                       .placement = loop_placement(1, 1),
+                       .ranges = {whole_model(trial.model)}};
+  const bool has_chunks = trial.mesh.ranks() > 1 && trial.pipeline.has_chunks();
+  if (has_chunks) {
+    passes.placement = trial.pipeline.schedule.placement;
+    passes.ranges = trial.pipeline.ranges;
+  }
+  const MeshRank mesh_rank{trial.mesh, rank};
+  Passes written = write_passes(passes, mesh_rank);
+  if (has_chunks) written.schedules.emplace(trial.micro_batches, trial.pipeline.schedule);
+  ModelOutline model = outline_of(passes, written, mesh_rank);
   StepPrograms programs =
-      step_programs(write_training(trial.model, trial.compute, size, trial.recompute,
-                                   {trial.mesh, rank}, trial.experts),
-                    trial.optimizer, trial.shard);
+      step_programs(std::move(written), std::move(model), trial.optimizer, trial.shard);
   if (trial.change && trial.mesh.ranks() > 1) trial.change(programs);
   return programs;
 }

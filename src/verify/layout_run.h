@@ -11,6 +11,7 @@
 #include "comm/in_process/world.h"
 #include "data/loader.h"
 #include "model/chunk.h"
+#include "pipeline/schedule.h"
 #include "state/optimizer_config.h"
 #include "state/shard_config.h"
 #include "train/training_step.h"
@@ -26,6 +27,14 @@ using StepChoices = std::vector<std::vector<std::vector<int32_t>>>;
 /// Tensors of a model by the parameters' names.
 using NamedTensors = std::map<std::string, Tensor>;
 
+/// The stages of a trial, and the order in which they take its micro-batches.
+struct TrialPipeline {
+  std::vector<ChunkRange> ranges = {};  ///< by chunk of the model; empty for one chunk
+  PipelineSchedule schedule = {};       ///< not used for one chunk
+
+  bool has_chunks() const { return ranges.size() > 1; }
+};
+
 /// A trial of a layout, a short training: a model, its sizes, and how ranks share it.
 struct LayoutTrial {
   ModelConfig model;
@@ -37,6 +46,8 @@ struct LayoutTrial {
   /// The whole weights to begin with, by the parameters' names. If empty, all weights are drawn.
   NamedTensors initial = {};
   Mesh mesh;
+  /// The pipeline of several ranks. A single rank has the whole model in one chunk.
+  TrialPipeline pipeline = {};
   ExpertLayout experts;
   ShardConfig shard = {};
   /// By step: the choices of experts that replace the routers' own. If empty, routers choose.
@@ -52,7 +63,8 @@ struct LayoutTrial {
   std::function<void(StepPrograms&)> change = {};
   int threads = 1;                                   ///< of the machine, divided among the ranks
   std::chrono::seconds rank_timeout = kRankTimeout;  ///< for which a rank waits for another
-  bool streams = false;  ///< keep all values of the first step's micro-batches
+  bool streams = false;   ///< keep all values of the first step's micro-batches
+  int micro_batches = 2;  ///< of a step
 };
 
 /// The results of one step. All ranks have the same.

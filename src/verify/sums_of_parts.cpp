@@ -46,12 +46,12 @@ Batch part_of_batch(const Batch& batch, int part, int parts) {
   return result;
 }
 
-SumsOfParts::SumsOfParts(const ParameterStore& store, const Chunk& chunk, SumOrder order)
+SumsOfParts::SumsOfParts(const ParameterStore& store, const StepSums& sums, SumOrder order)
     : order_(std::move(order)) {
   for (const KeptTensor* gradient : store.tensors({Kept::gradient})) {
     gradients_.push_back(gradient->memory);
   }
-  for (const StepSum& sum : chunk.sums()) step_sums_.push_back(store.sum(sum));
+  for (const StepSum& sum : sums.all()) step_sums_.push_back(store.sum(sum));
   for (const int ranks : order_.levels) levels_.push_back({.expected = ranks, .sums = {}});
   if (levels_.empty()) levels_.emplace_back();
   levels_.back().expected = 0;  // never reached: the outermost sums wait for write_back()

@@ -31,8 +31,8 @@ struct SumOrder {
 /// last part, call write_back().
 class SumsOfParts {
  public:
-  /// Uses the memory of the gradients and sums to which the passes of the chunk add.
-  SumsOfParts(const ParameterStore& store, const Chunk& chunk, SumOrder order);
+  /// Uses the memory of the gradients and sums to which the passes add.
+  SumsOfParts(const ParameterStore& store, const StepSums& sums, SumOrder order);
 
   /// Adds the gradients and sums that the programs have after one part. Rounds the gradients in
   /// place: nothing reads them again, because the next part begins with zeros.

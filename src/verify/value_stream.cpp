@@ -100,13 +100,20 @@ int addends_of(const Mesh& mesh, const Distribution& distribution) {
 }
 
 /// Returns the relative difference of a value between one rank and several, if it can be compared.
+/// `ranks` has null for ranks of a pipeline stage that does not compute it.
 std::optional<double> difference(const ValueStream::Entry& one_rank, const Mesh& mesh,
                                  std::span<const ValueStream::Entry* const> ranks) {
-  const std::optional<Distribution> distribution = as_pieces(mesh, ranks[0]->distribution);
+  const auto known =
+      std::ranges::find_if(ranks, [](const auto* entry) { return entry != nullptr; });
+  if (known == ranks.end()) return std::nullopt;
+  const std::optional<Distribution> distribution = as_pieces(mesh, (*known)->distribution);
   if (!distribution) return std::nullopt;
   const std::vector<double> numbers = numbers_of(one_rank.values);
   double largest = 0;
+  const auto is_missing = [&](int rank) { return ranks[static_cast<size_t>(rank)] == nullptr; };
   for (const RankSet& members : sets_with_one_copy(mesh, *distribution)) {
+    if (std::ranges::all_of(members, is_missing)) continue;
+    if (std::ranges::any_of(members, is_missing)) return std::nullopt;
     Whole whole(one_rank.values.shape());
     for (const int rank : members) {
       const Tensor& part = ranks[static_cast<size_t>(rank)]->values;
@@ -160,11 +167,10 @@ StreamComparison compare_streams(const ValueStream& one_rank, const Mesh& mesh,
     for (const ValueStream& rank : ranks) {
       const bool same_nodes = std::ranges::equal(one_rank.outputs_of(entry.node_name),
                                                  rank.outputs_of(entry.node_name));
-      if (same_nodes)
-        rank_entries.push_back(&rank.entries()[rank.indices_of(entry.name)[occurrence]]);
+      rank_entries.push_back(same_nodes ? &rank.entries()[rank.indices_of(entry.name)[occurrence]]
+                                        : nullptr);
     }
-    const auto relative =
-        rank_entries.size() == ranks.size() ? difference(entry, mesh, rank_entries) : std::nullopt;
+    const std::optional<double> relative = difference(entry, mesh, rank_entries);
     if (relative && *relative > bound && !result.first) {
       result.first = {entry.name, *relative, result.compared + result.unmatched, result.unmatched};
     }

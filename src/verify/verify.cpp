@@ -71,7 +71,10 @@ LayoutTrial one_rank_trial(const LayoutTrial& layout_trial, DType compute) {
 /// Runs the first micro-batch once more in f64 and compares all values. Here one rank does not
 /// divide the micro-batch: in both trials the balance loss and the capacity are over all tokens.
 StreamComparison compare_values(const LayoutTrial& layout_trial, const TrialBatches& batches) {
-  const auto first_of = [](const StepBatches& steps) { return StepBatches{{steps[0][0]}}; };
+  // A pipeline's schedule is for all micro-batches of a step.
+  const auto first_of = [&](const StepBatches& steps) {
+    return layout_trial.pipeline.has_chunks() ? StepBatches{steps[0]} : StepBatches{{steps[0][0]}};
+  };
   TrialBatches first{.whole = first_of(batches.whole), .parts = {}};
   for (const StepBatches& part : batches.parts) first.parts.push_back(first_of(part));
   LayoutTrial trial = layout_trial;
@@ -188,8 +191,13 @@ bool Verification::same() const {
 }
 
 std::string why_bits_not_compared(const LayoutTrial& trial) {
-  if (data_ranks(trial.mesh) != trial.mesh.ranks() || trial.mesh.size(trial.mesh.expert()) != 1) {
+  const int stages = trial.mesh.size(trial.mesh.pipeline());
+  if (data_ranks(trial.mesh) * stages != trial.mesh.ranks() ||
+      trial.mesh.size(trial.mesh.expert()) != 1) {
     return "ranks that share a model or its experts split sums within a pass";
+  }
+  if (stages > 1 && trial.model.tied_head) {
+    return "two pipeline stages have the table of the tied head, and add up its gradient";
   }
   if (tokens_seen(trial).all) {
     return "the balance loss, the balancing biases or the capacity are of the tokens of all ranks";
@@ -210,7 +218,7 @@ Verification verify(const RunConfig& config, const Mesh& mesh, const VerifyOptio
 Verification verify(const LayoutTrial& trial, int steps, const OnPart& on_part) {
   require_same_tokens(trial);
   require_verify_memory(trial, steps);
-  return verify(trial, loader_batches(trial, steps, kTrialMicroBatches), on_part);
+  return verify(trial, loader_batches(trial, steps, trial.micro_batches), on_part);
 }
 
 Verification verify(const LayoutTrial& trial, const TrialBatches& batches, const OnPart& on_part) {
@@ -236,7 +244,7 @@ std::optional<Verification> verify_as_process(const RunConfig& config, const Mes
       config, mesh, sizes, options.steps, usable_memory().bytes, within, processes.ranks_here()));
   const LayoutTrial trial = trial_of(config, mesh, sizes[chosen]);
   require_same_tokens(trial);
-  const TrialBatches batches = loader_batches(trial, options.steps, kTrialMicroBatches);
+  const TrialBatches batches = loader_batches(trial, options.steps, trial.micro_batches);
   ranks.begin(trial, batches);
   if (!ranks.is_first()) {
     ranks.serve();

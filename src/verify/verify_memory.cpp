@@ -28,6 +28,13 @@ int64_t value_stream_bytes(const Program& program) {
   return bytes;
 }
 
+/// Returns the bytes of the values that compare_values() keeps of a rank.
+int64_t stream_bytes(const LayoutTrial& trial, const StepPrograms& programs) {
+  int64_t bytes = 0;
+  for (const Chunk& chunk : programs.chunks()) bytes += value_stream_bytes(chunk.program);
+  return trial.pipeline.has_chunks() ? bytes * trial.micro_batches : bytes;
+}
+
 int64_t sum_of_parts(const VerifyMemory& memory) {
   return memory.one_rank + memory.layout + memory.results + memory.streams;
 }
@@ -53,13 +60,12 @@ VerifyMemory verify_memory(const LayoutTrial& trial, int steps,
   exact_trial.mesh = Mesh();
   exact_trial.compute = DType::f64;
   const StepPrograms programs = layout_programs(exact_trial, 0);
-  const Chunk& chunk = programs.chunks.front();
   const MemoryPlan plan = plan_of(programs, trial.threads);
   memory.one_rank = plan.arena_bytes;
   memory.states = plan.kept_bytes;
   // The gradients of each step, the masters, and the weights that the ranks compute with.
-  memory.results = (steps + 2) * chunk.parameters.elements() * dtype_size(DType::f64);
-  memory.streams = value_stream_bytes(chunk.program);
+  memory.results = (steps + 2) * programs.model.parameters.elements() * dtype_size(DType::f64);
+  memory.streams = stream_bytes(trial, programs);
   exact_trial.mesh = trial.mesh;
   const int rank_count = local_ranks ? static_cast<int>(local_ranks->size()) : trial.mesh.ranks();
   for (int rank = 0; rank < trial.mesh.ranks(); ++rank) {
@@ -69,7 +75,7 @@ VerifyMemory verify_memory(const LayoutTrial& trial, int steps,
     const MemoryPlan rank_plan = plan_of(rank_programs, threads);
     memory.layout += rank_plan.arena_bytes;
     memory.layout_states += rank_plan.kept_bytes;
-    memory.streams += value_stream_bytes(rank_programs.chunks.front().program);
+    memory.streams += stream_bytes(trial, rank_programs);
   }
   if (local_ranks) memory.streams = 0;
   // The machine of the first rank alone runs the one rank and has the results.

@@ -10,6 +10,7 @@
 #include "base/words.h"
 #include "config/check_context.h"
 #include "config/mesh_of.h"
+#include "config/pipeline_of.h"
 #include "verify/verify_memory.h"
 
 namespace tessera {
@@ -26,6 +27,39 @@ std::string omission_text(const TrialSize& all, const TrialSize& computed) {
   add("train.micro_batch", all.micro_batch, computed.micro_batch);
   add("data.context", all.context, computed.context);
   return join(parts, "; ");
+}
+
+/// Returns a phase with other numbers of micro-batches in a step.
+RunConfig with_micro_batches(const RunConfig& config, const Mesh& mesh, int micro_batches) {
+  RunConfig result = config;
+  result.train.global_batch = config.train.micro_batch * data_ranks(mesh) * micro_batches;
+  return result;
+}
+
+/// Returns the number of micro-batches of a trial's steps: the fewest, from kTrialMicroBatches on,
+/// for which there is the configured schedule. A schedule from a file has its own number.
+int trial_micro_batches(const RunConfig& config, const Mesh& mesh) {
+  if (model_chunks(config.parallel) == 1) return kTrialMicroBatches;
+  const std::optional<ScheduleKind> kind = schedule_kind(config.parallel);
+  PipelineShape shape = pipeline_shape(config, mesh);
+  if (!kind) return shape.micro_batches;
+  const int configured = shape.micro_batches;
+  for (shape.micro_batches = std::max(kTrialMicroBatches, shape.ranks);
+       shape.micro_batches < configured; ++shape.micro_batches) {
+    try {
+      require_shape(*kind, shape);
+      return shape.micro_batches;
+    } catch (const Error&) {
+      continue;  // this schedule needs more
+    }
+  }
+  return configured;
+}
+
+TrialPipeline pipeline_of(const RunConfig& config, const Mesh& mesh, int micro_batches) {
+  if (model_chunks(config.parallel) == 1) return {};
+  return {.ranges = chunk_ranges(config),
+          .schedule = pipeline_schedule(with_micro_batches(config, mesh, micro_batches), mesh)};
 }
 
 }  // namespace
@@ -60,6 +94,7 @@ LayoutTrial trial_of(const RunConfig& config, const Mesh& mesh, const TrialSize&
         "run.device is \"{}\": verify computes in fp64, on the processor; set it to \"cpu\"",
         word(config.run.device));
   }
+  const int micro_batches = trial_micro_batches(config, mesh);
   return {.model = config.model,
           .optimizer = config.optimizer,
           .recompute = recompute_of(config.train.recompute),
@@ -69,10 +104,12 @@ LayoutTrial trial_of(const RunConfig& config, const Mesh& mesh, const TrialSize&
           .compute = compute_dtype(config.train.precision),
           .seed = config.train.seed,
           .mesh = mesh,
+          .pipeline = pipeline_of(config, mesh, micro_batches),
           .experts = expert_layout(config.parallel),
           .shard = config.shard,
           .threads = static_cast<int>(config.run.threads),
-          .rank_timeout = std::chrono::seconds(config.run.rank_timeout)};
+          .rank_timeout = std::chrono::seconds(config.run.rank_timeout),
+          .micro_batches = micro_batches};
 }
 
 double verify_work(const LayoutTrial& trial, int steps) {
@@ -83,7 +120,7 @@ double verify_work(const LayoutTrial& trial, int steps) {
         node.operation->cost(chunk.program.specs(node.inputs), chunk.program.specs(node.outputs));
     flops += cost.flops + cost.repeated_flops;
   }
-  return flops * kTrialMicroBatches * steps;
+  return flops * trial.micro_batches * steps;
 }
 
 size_t first_within_work(const RunConfig& config, const Mesh& mesh,

@@ -35,7 +35,7 @@ class Pipeline {
           *tensor.data<decltype(type)>() = static_cast<decltype(type)>(0.125);
         });
       }
-      const ParameterList& parameters = chunks_[c].parameters;
+      const ParameterList& parameters = chunks_[c].outline.parameters;
       for (size_t i = 0; i < parameters.specs().size(); ++i) {
         const ParameterSpec& spec = parameters.specs()[i];
         const Tensor wide(spec.shape, accumulation_dtype(spec.dtype));
@@ -64,7 +64,7 @@ class Pipeline {
   std::map<std::string, std::vector<double>> gradients() const {
     std::map<std::string, std::vector<double>> result;
     for (size_t c = 0; c < chunks_.size(); ++c) {
-      const ParameterList& parameters = chunks_[c].parameters;
+      const ParameterList& parameters = chunks_[c].outline.parameters;
       for (size_t i = 0; i < parameters.specs().size(); ++i) {
         const Value main = chunks_[c].program.main_gradient(parameters.values()[i]);
         if (main) result[parameters.specs()[i].name] = numbers(main, static_cast<int>(c));
@@ -77,7 +77,7 @@ class Pipeline {
   std::map<std::string, std::vector<double>> sums() const {
     std::map<std::string, std::vector<double>> result;
     for (size_t c = 0; c < chunks_.size(); ++c) {
-      for (const StepSum& sum : chunks_[c].sums()) {
+      for (const StepSum& sum : chunks_[c].outline.sums.all()) {
         result[sum.name] = numbers(chunks_[c].program.find(sum.name), static_cast<int>(c));
       }
     }

@@ -73,7 +73,7 @@ class Machine {
       dispatch_wide(scalar.dtype(), [&](auto type) { *scalar.data<decltype(type)>() = 1; });
       frame->bind(seed, scalar);
     }
-    const auto& parameters = training.parameters;
+    const auto& parameters = training.outline.parameters;
     for (size_t i = 0; i < parameters.specs().size(); ++i) {
       const ParameterSpec& spec = parameters.specs()[i];
       const Tensor wide(spec.shape, accumulation_dtype(dtype));
@@ -98,7 +98,7 @@ class Machine {
 
   std::vector<std::byte> gradient_bytes() const {
     std::vector<std::byte> bytes;
-    for (const Value parameter : training.parameters.values()) {
+    for (const Value parameter : training.outline.parameters.values()) {
       const Tensor& gradient = (*frame)[training.program.main_gradient(parameter)];
       bytes.insert(bytes.end(), gradient.raw(), gradient.raw() + gradient.bytes());
     }
@@ -113,7 +113,7 @@ class Machine {
 void check_model_gradients(const ModelConfig& config) {
   Machine machine(config, DType::f64, {});
   machine.run();
-  const auto& parameters = machine.training.parameters;
+  const auto& parameters = machine.training.outline.parameters;
   std::vector<std::vector<double>> gradients;  // kept, since the forward pass adds to the head's
   for (const Value parameter : parameters.values()) {
     const Value gradient = machine.training.program.main_gradient(parameter);

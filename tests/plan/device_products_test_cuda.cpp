@@ -46,7 +46,7 @@ std::vector<GemmShape> shapes_of(const RunConfig& config, DType dtype) {
   std::vector<GemmShape> shapes;
   std::set<std::pair<int64_t, int64_t>> weights;
   const StepPrograms programs = step_programs(config);
-  for (const ParameterSpec& weight : programs.chunks.front().parameters.specs()) {
+  for (const ParameterSpec& weight : programs.model.parameters.specs()) {
     if (weight.shape.rank() == 2) weights.emplace(weight.shape[0], weight.shape[1]);
   }
   for (const auto& [out, in] : weights) {

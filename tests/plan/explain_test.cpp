@@ -40,7 +40,7 @@ TEST(Explain, CountsOneRingOfTheGradientsForDataParallelism) {
   const Json json = json_of(dense(), 4);
   int64_t gradients = 0;
   const StepPlan plan = plan_of(dense(), 4);
-  for (const ParameterUnit& unit : plan.programs.chunks.front().parameters.units()) {
+  for (const ParameterUnit& unit : plan.programs.model.parameters.units()) {
     gradients += 4 * unit.elements;
   }
   // 2 (n - 1) / n of the gradients in f32 once a step, and the sum of the losses.
@@ -155,7 +155,7 @@ TEST(Explain, SaysWhichOptimizerUpdatesWhat) {
 
   // Muon keeps one state where AdamW keeps two.
   int64_t matrices = 0;
-  for (const ParameterUnit& unit : plan.programs.chunks.front().parameters.units()) {
+  for (const ParameterUnit& unit : plan.programs.model.parameters.units()) {
     if (unit.matrices) matrices += unit.elements;
   }
   EXPECT_EQ(plan_of(dense(), 1).memory.kept_bytes - plan.memory.kept_bytes, 4 * matrices);

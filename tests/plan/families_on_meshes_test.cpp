@@ -113,7 +113,7 @@ TEST(Types, EveryFamilyIsAcceptedOnEveryMesh) {
         SCOPED_TRACE(fmt::format("{} on {}", path.filename().string(), mesh.text()));
         for (const int rank : {0, layout.ranks - 1}) {
           const StepPrograms programs = step_programs(config, {mesh, rank});
-          const ParameterList& parameters = programs.chunks.front().parameters;
+          const ParameterList& parameters = programs.model.parameters;
           expect_whole_parameters(mesh, parameters);
           // Each gradient is a sum over the ranks that use the weight on their own data.
           for (const ParameterUnit& unit : parameters.units()) {
@@ -145,7 +145,7 @@ TEST(Types, EveryFamilyIsAcceptedInUnevenPieces) {
     for (int rank = 0; rank < 4; ++rank) {
       SCOPED_TRACE(fmt::format("{}, rank {}", path.filename().string(), rank));
       const StepPrograms programs = step_programs(config, {mesh, rank});
-      const ParameterList& parameters = programs.chunks.front().parameters;
+      const ParameterList& parameters = programs.model.parameters;
       expect_whole_parameters(mesh, parameters);
       rows += parameters.specs().front().piece_shape[0];
       EXPECT_EQ(parameters.specs().front().piece_shape[0], rank == 3   ? 1019
@@ -209,9 +209,9 @@ TEST(Types, OfOneRankAreThoseOfSeveral) {
         const Mesh mesh = mesh_of(config, 4 * context);
         SCOPED_TRACE(fmt::format("{} on {}", path.filename().string(), mesh.text()));
         const StepPrograms several = step_programs(config, {mesh, 0});
-        ASSERT_EQ(one.chunks.size(), several.chunks.size());
-        for (size_t i = 0; i < one.chunks.size(); ++i) {
-          expect_types(one.chunks[i].program, several.chunks[i].program);
+        ASSERT_EQ(one.chunks().size(), several.chunks().size());
+        for (size_t i = 0; i < one.chunks().size(); ++i) {
+          expect_types(one.chunks()[i].program, several.chunks()[i].program);
         }
         expect_types(one.update.program, several.update.program);
       }

@@ -38,7 +38,8 @@ RunConfig small_run(const std::vector<std::string>& more) {
 std::vector<Action> two_steps(const StepPrograms& programs) {
   std::vector<Action> actions;
   for (int step = 0; step < 2; ++step) {
-    for (const Action& action : programs.actions()) {
+    for (const ListEntry& entry : programs.actions()) {
+      const Action action = std::get<Action>(entry);  // one chunk sends nothing
       actions.push_back(action);
       if (action.segment == Segment::backward) {
         actions.push_back({.segment = Segment::forward});

@@ -34,7 +34,7 @@ TEST(StepPlan, OfEveryShippedConfigurationForAnotherMachineHasNoHoles) {
     EXPECT_LE(static_cast<double>(plan.memory.arena_bytes), 1.01 * live) << entry.path();
     // Masters, gradients and two moments in f32, and weights in bf16; Muon has one moment.
     int64_t least = 0;
-    for (const ParameterSpec& spec : plan.programs.chunks.front().parameters.specs()) {
+    for (const ParameterSpec& spec : plan.programs.model.parameters.specs()) {
       if (spec.role == ParameterRole::balance) continue;
       const bool by_muon =
           config.optimizer.name == OptimizerName::muon && is_hidden_matrix(spec.role, spec.shape);
@@ -77,13 +77,13 @@ TEST(StepPlan, OfPhasesHasOneArenaAsLargeAsTheLargest) {
       "[[train.phases]]\nsteps = 5\nglobal_batch = 4\n");
   const StepPlan plan = plan_step(config, target);
   EXPECT_EQ(plan.programs.set_of_phase, (std::vector<int>{0, 1, 0}));
-  EXPECT_EQ(plan.programs.set_count(), 2);
+  EXPECT_EQ(plan.programs.sets.size(), 2U);
   const std::vector<const Program*> list = plan.programs.list();
   ASSERT_EQ(list.size(), 7U);
   EXPECT_EQ(list[static_cast<size_t>(plan.programs.chunk_number(1))],
-            &plan.programs.chunk(1).program);
+            &plan.programs.sets[1].chunks[0].program);
   EXPECT_EQ(list[static_cast<size_t>(plan.programs.evaluation_number(1))],
-            &plan.programs.evaluation_of(1)->program);
+            &plan.programs.sets[1].evaluation[0].program);
   std::vector<int64_t> tokens;
   for (const PhaseWork& work : plan.phases) {
     tokens.push_back(work.tokens * work.micro_batches);
@@ -98,7 +98,7 @@ TEST(StepPlan, OfPhasesHasOneArenaAsLargeAsTheLargest) {
   EXPECT_EQ(plan.memory.live_bytes, largest);
   EXPECT_GE(plan.memory.arena_bytes, largest);
   EXPECT_LE(static_cast<double>(plan.memory.arena_bytes), 1.05 * static_cast<double>(largest));
-  EXPECT_EQ(plan_step(phased("steps = 40\n"), target).programs.set_count(), 1);
+  EXPECT_EQ(plan_step(phased("steps = 40\n"), target).programs.sets.size(), 1U);
 }
 
 TEST(StepPlan, IsAFunctionOfTheTarget) {

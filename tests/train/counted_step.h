@@ -149,7 +149,7 @@ class CountedStep {
   void run(RankGroups& groups, const std::vector<Batch>& batches) {
     Rank& rank = ranks_[static_cast<size_t>(groups.rank())];
     rank.programs = layout_programs(trial_, groups.rank());
-    const Chunk& chunk = rank.programs.chunks.front();
+    const Chunk& chunk = rank.programs.chunks().front();
     Runtime runtime(host_target(1));
     runtime.join(groups);
     Executor executor(rank.programs.list(), rank.programs.actions(), runtime);
@@ -172,9 +172,10 @@ class CountedStep {
       }
       rank.nodes.push_back(counted);
     });
-    step.begin(batches);
-    pin(executor, chunk);
-    step.forward_backward(batches[0]);
+    step.on_inputs([&](const TrainingStep::BegunRun& run) {
+      if (run.program == 0) pin(executor, chunk);
+    });
+    step.forward_backward(std::span(batches).first(1), batches);
     step.update(trial_.optimizer, {.step = 1, .steps = 1});
     EXPECT_TRUE(step.results().wait().updated);
   }

@@ -32,7 +32,7 @@ LayoutTrial mixture_of_eight(ExpertExchange exchange, const Recompute& recompute
 /// How often numbers of tokens go between ranks, by operation and phase.
 std::map<std::string, int> exchanges_of_counts(const LayoutTrial& trial) {
   const StepPrograms programs = layout_programs(trial, 0);
-  const Program& program = programs.chunks.front().program;
+  const Program& program = programs.chunks().front().program;
   std::map<std::string, int> result;
   for (const Node& node : program.nodes()) {
     const auto name = node.operation->name();

@@ -27,7 +27,7 @@ std::set<int> threads_in_use(int threads, int ranks) {
                           .change =
                               [&](StepPrograms& programs) {
                                 testing::run_by(
-                                    testing::nodes_of(programs.chunks[0].program, "token_counts"),
+                                    testing::nodes_of(programs.chunks()[0].program, "token_counts"),
                                     [&](const Operation& counts, const Execution& execution) {
                                       counts.run(execution);
                                       const std::scoped_lock lock(mutex);

@@ -154,7 +154,8 @@ TEST_F(Ranks, RefuseWhatTheyCannotShare) {
   EXPECT_THAT(error(8, {}),
               AllOf(HasSubstr("train.micro_batch (2)"), HasSubstr("8 data-parallel ranks is 16"),
                     HasSubstr("train.global_batch (8)")));
-  EXPECT_THAT(error(2, {"parallel.pipeline=2"}), HasSubstr("does not run them"));
+  EXPECT_THAT(error(3, {"parallel.pipeline=2"}),
+              AllOf(HasSubstr("parallel.pipeline (2)"), HasSubstr("--ranks (3)")));
   EXPECT_FALSE(fs::exists(folder("refused")));
 }
 

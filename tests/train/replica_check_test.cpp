@@ -80,9 +80,9 @@ void on_trained_ranks(const MeshSizes& sizes, const OnRank& act, const OnInputs&
   run_mesh(world, mesh, [&](RankGroups& groups) {
     TrainingRank rank(groups, size);
     rank.check.check_kept();
-    rank.step.on_inputs([&](int program) {
-      if (change) change(rank, program);
-      rank.check.check_inputs(program);
+    rank.step.on_inputs([&](const TrainingStep::BegunRun& run) {
+      if (change) change(rank, run.program);
+      rank.check.check_inputs(run.program, run.frame);
     });
     rank.step.forward_backward(batches.front());
     rank.check.check_kept();  // gradients are partial sums now, which differ

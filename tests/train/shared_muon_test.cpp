@@ -45,7 +45,7 @@ LayoutTrial trial_on(int ranks) {
 
 int64_t elements_of_matrices(const StepPrograms& programs) {
   int64_t elements = 0;
-  for (const ParameterUnit& unit : programs.chunks.front().parameters.units()) {
+  for (const ParameterUnit& unit : programs.model.parameters.units()) {
     if (unit.matrices) elements += unit.elements;
   }
   return elements;
@@ -84,8 +84,7 @@ HeldByRank held_by(RankGroups& groups, const LayoutTrial& trial) {
     known = received;
   });
   const auto steps = testing::random_batches(trial.size, trial.model.vocabulary_size, 1, 1, 3);
-  step.begin(steps[0]);
-  step.forward_backward(steps[0][0]);
+  step.forward_backward(steps[0]);
   step.update(trial.optimizer, {.step = 1, .steps = 2});
   EXPECT_TRUE(step.results().wait().updated);
   return held;

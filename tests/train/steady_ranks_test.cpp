@@ -68,11 +68,9 @@ Taken taken_in_third_step(const LayoutTrial& trial) {
           before = allocations;
         });
       }
-      step.begin(steps[0]);
-      for (const Batch& batch : steps[0]) {
-        before = -1;
-        step.forward_backward(batch);
-      }
+      step.on_inputs([&](const TrainingStep::BegunRun&) { before = -1; });
+      step.forward_backward(steps[0]);
+      step.on_inputs({});
       before = -1;
       step.update(trial.optimizer, {.step = number, .steps = 3});
       EXPECT_TRUE(step.results().wait().updated);

@@ -97,8 +97,8 @@ TEST_P(TouchedMemoryTest, OfAStepIsTheArena) {
   const std::vector<Batch> batches{random_batch(config), random_batch(config)};
   step.forward_backward(batches);
   step.update(config.optimizer, {.step = 1, .steps = 2});
-  if (plan.programs.evaluation) {
-    Evaluator evaluator(*plan.programs.evaluation, executor, plan.programs.evaluation_number());
+  if (!plan.programs.sets[0].evaluation.empty()) {
+    Evaluator evaluator(plan.programs, 0, executor);
     EXPECT_GT(evaluator.row_losses(batches[0])[0], 0);
   }
 

@@ -29,6 +29,7 @@ class ChangedOperation final : public Operation {
   }
   Lane lane() const override { return base_->lane(); }
   std::vector<std::vector<Axis>> group_axes() const override { return base_->group_axes(); }
+  std::span<const int> group_stages() const override { return base_->group_stages(); }
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     return base_->workspace_bytes(target, inputs);
   }
@@ -63,7 +64,7 @@ inline void add_to_loss_of(int rank, const StepPrograms& programs) {
   const Program& update = programs.update.program;
   if (update.rank() != rank) return;
   const Value loss =
-      update.base(programs.update.totals.at(programs.chunks.front().sums().front().name));
+      update.base(programs.update.totals.at(programs.model.sums.all().front().name));
   for (Node* sum : nodes_of(update, "take_sum")) {
     if (update.base(sum->inputs[0]).id != loss.id) continue;
     run_by({sum}, [](const Operation& taken, const Execution& execution) {

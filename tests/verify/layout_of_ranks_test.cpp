@@ -167,7 +167,7 @@ TEST(LayoutOfRanks, HasTheNormOfOnesWhereAllGradientsAreOnes) {
       const StepPrograms programs = step_programs(
           write_training(model, DType::f64, size, {}, {mesh, rank}), OptimizerConfig{});
       Executor executor(programs.list(), programs.actions(), runtime);
-      const ParameterList& parameters = programs.chunks.front().parameters;
+      const ParameterList& parameters = programs.model.parameters;
       for (const ParameterSpec& spec : parameters.specs()) {
         const ParameterUnit& unit = parameters.units()[static_cast<size_t>(spec.unit_index)];
         double addends = 1;  // each rank has an equal part of a sum that is not taken yet

@@ -76,7 +76,7 @@ TEST_F(MistakeInPrograms, IsNoneToBeginWith) {
 
 TEST_F(MistakeInPrograms, GradientsOfExpertsAreMultipliedByTheirRanks) {
   trial_.change = [](StepPrograms& programs) {
-    run_by(nodes_of(programs.chunks[0].program, "grouped_linear_weight_gradient"),
+    run_by(nodes_of(programs.chunks()[0].program, "grouped_linear_weight_gradient"),
            [](const Operation& product, const Execution& execution) {
              const Tensor& sum = execution.inputs.back();
              if (sum.dtype() != DType::f64) return product.run(execution);
@@ -112,7 +112,7 @@ TEST_F(MistakeInPrograms, TheNormForgetsTheExperts) {
 TEST_F(MistakeInPrograms, TheBalanceLossIsMultipliedByTheRanksOfContext) {
   trial_.change = [](StepPrograms& programs) {
     for (const char* operation : {"load_balance_loss", "load_balance_gradient"}) {
-      run_by(nodes_of(programs.chunks[0].program, operation),
+      run_by(nodes_of(programs.chunks()[0].program, operation),
              [](const Operation& loss, const Execution& execution) {
                loss.run(execution);
                if (execution.outputs[0].dtype() != DType::f64) return;
@@ -131,7 +131,7 @@ TEST_F(MistakeInPrograms, TheBalanceLossIsMultipliedByTheRanksOfContext) {
 /// declared invariant, and is another number on each rank. A seed that is not finite makes all that
 /// the loss gives so, as a mean over nothing.
 void use_own_targets(StepPrograms& programs, const std::function<double(int64_t own)>& seed) {
-  run_by(nodes_of(programs.chunks[0].program, "linear_cross_entropy"),
+  run_by(nodes_of(programs.chunks()[0].program, "linear_cross_entropy"),
          [=](const Operation& loss, const Execution& execution) {
            const auto targets = execution.inputs[2].values<int32_t>();
            const int64_t own = std::ranges::count_if(targets, [](int32_t t) { return t >= 0; });
@@ -219,7 +219,7 @@ TEST_F(MistakeInPrograms, ALossThatIsOfAllRanksDiffersByRank) {
 
 TEST_F(MistakeInPrograms, CountsOfARouterAreOverwrittenByTheNextMicroBatch) {
   trial_.change = [](StepPrograms& programs) {
-    run_by(nodes_of(programs.chunks[0].program, "running_sum"),
+    run_by(nodes_of(programs.chunks()[0].program, "running_sum"),
            [](const Operation& add, const Execution& execution) {
              const Tensor& sum = execution.inputs[0];
              if (sum.elements() > 1) std::ranges::fill(sum.values<double>(), 0.0);
@@ -252,7 +252,7 @@ void use_plan_of_first_layer(const Program& program, const char* operation) {
 TEST_F(MistakeInPrograms, RowsAreExchangedByThePlanOfAnotherLayer) {
   trial_.change = [](StepPrograms& programs) {
     for (const char* operation : {"exchange_rows", "return_rows"}) {
-      use_plan_of_first_layer(programs.chunks[0].program, operation);
+      use_plan_of_first_layer(programs.chunks()[0].program, operation);
     }
   };
   const Verification found = verify(trial_, 1);
@@ -263,7 +263,7 @@ TEST_F(MistakeInPrograms, RowsAreExchangedByThePlanOfAnotherLayer) {
 
 TEST_F(MistakeInPrograms, RowsAreCombinedByTheIndicesOfAnotherLayer) {
   trial_.change = [](StepPrograms& programs) {
-    use_plan_of_first_layer(programs.chunks[0].program, "reduce_experts");
+    use_plan_of_first_layer(programs.chunks()[0].program, "reduce_experts");
   };
   const Verification found = verify(trial_, 1);
   EXPECT_THAT(differences(found), AllOf(Contains("loss"), Contains("gradients")));
@@ -281,7 +281,7 @@ TEST_F(MistakeInPrograms, OneAfterDroppingByOwnTokensIsFoundInItsPlace) {
   const Verification right = verify(trial_, 1);
   EXPECT_TRUE(right.passed()) << verification_text(right);
   trial_.change = [](StepPrograms& programs) {
-    run_by({nodes_of(programs.chunks[0].program, "reduce_experts").back()},
+    run_by({nodes_of(programs.chunks()[0].program, "reduce_experts").back()},
            [](const Operation& sum, const Execution& execution) {
              sum.run(execution);
              if (execution.outputs[0].dtype() != DType::f64) return;

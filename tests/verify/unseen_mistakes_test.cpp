@@ -119,10 +119,10 @@ TEST_F(UnseenMistake, GradientsTravelInBf16WhereNobodySaidSo) {
     LayoutTrial tried = trial();
     EXPECT_TRUE(verify(tried, 1).passed());
     tried.change = [&](StepPrograms& programs) {
-      const Chunk& chunk = programs.chunks.front();
+      const Chunk& chunk = programs.chunks().front();
       const Program& before = programs.update.program;
-      programs.update = write_update(chunk.parameters.units(), chunk.parameters.specs(),
-                                     chunk.sums(), tried.optimizer, {before.mesh(), before.rank()},
+      programs.update = write_update(chunk.outline.parameters.units(), chunk.outline.parameters.specs(),
+                                     chunk.outline.sums.all(), tried.optimizer, {before.mesh(), before.rank()},
                                      {.optimizer = over, .gradients_wire = WireFormat::bf16});
     };
     const Verification found = verify(tried, 1);
@@ -160,7 +160,7 @@ TEST_F(UnseenMistake, PositionsFrom64OnAreTurnedWrongly) {
   LayoutTrial tried = trial();
   ASSERT_EQ(tried.size.context, 72);
   tried.change = [](StepPrograms& programs) {
-    run_by(nodes_of(programs.chunks[0].program, "rotary_table"),
+    run_by(nodes_of(programs.chunks()[0].program, "rotary_table"),
            [](const Operation& table, const Execution& execution) {
              table.run(execution);
              const Tensor& angles = execution.outputs[0];

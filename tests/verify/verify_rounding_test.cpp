@@ -283,7 +283,7 @@ TEST(VerifyMemory, IsThatOfAllRanksAndOfWhatIsCompared) {
   const LayoutTrial trial = trial_of_model(0);
   const VerifyMemory memory = verify_memory(trial, 2);
   const Chunk chunk = write_training(trial.model, DType::f64, trial.size, {});
-  const int64_t parameters = chunk.parameters.elements();
+  const int64_t parameters = chunk.outline.parameters.elements();
   EXPECT_EQ(memory.results, 4 * 8 * parameters);  // two gradients, and two kinds of weights
   EXPECT_GE(memory.states, 4 * 8 * parameters);   // weights, gradients and two moments
   EXPECT_GT(memory.one_rank, memory.states);

@@ -297,6 +297,32 @@ class Accumulate final : public ElementOperation {
   }
 };
 
+/// The operation of zeros(). Output: zeros.
+class Zeros final : public Operation {
+ public:
+  explicit Zeros(Spec spec) : spec_(std::move(spec)) {}
+  std::string_view name() const override { return "zeros"; }
+  std::string labels(std::span<const Spec>) const override { return "-> zeros"; }
+  std::optional<std::vector<Distribution>> distributions(
+      const Mesh&, std::span<const TypedOperand>) const override {
+    return std::vector{spec_.distribution};
+  }
+  std::vector<Spec> infer(std::span<const Spec>) const override {
+    return {{spec_.shape, spec_.dtype, {}}};
+  }
+  Cost cost(std::span<const Spec>, std::span<const Spec> outputs) const override {
+    return {.bytes = static_cast<double>(outputs[0].bytes())};
+  }
+  void run(const Execution& execution) const override {
+    const Tensor& output = execution.outputs[0];
+    if (execution.stream == nullptr) return output.fill_zero();
+    execution.stream->fill_zero(output.address(), output.bytes());
+  }
+
+ private:
+  Spec spec_;
+};
+
 }  // namespace
 
 Value add(Builder& builder, std::span<const Value> addends, DType dtype) {
@@ -314,6 +340,10 @@ Value clamp(Builder& builder, Value x, double bound) {
 Value cast(Builder& builder, Value x, DType dtype) {
   if (builder.spec(x).dtype == dtype) return x;
   return builder.apply_single(std::make_shared<Cast>(dtype), {x});
+}
+
+Value zeros(Builder& builder, const Spec& spec) {
+  return builder.apply_single(std::make_shared<Zeros>(spec), {});
 }
 
 void accumulate(Builder& builder, Value accumulator, Value addend) {

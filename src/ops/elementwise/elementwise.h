@@ -20,6 +20,10 @@ Value clamp(Builder& builder, Value x, double bound);
 /// several uses is rounded once.
 Value cast(Builder& builder, Value x, DType dtype);
 
+/// Returns zeros of this shape, type and distribution. They stand for a part that this rank has
+/// not, so that all ranks take the same sum. There is no gradient.
+Value zeros(Builder& builder, const Spec& spec);
+
 /// Adds `addend` to the memory of `accumulator` (a main gradient or another kept value).
 void accumulate(Builder& builder, Value accumulator, Value addend);
 

@@ -137,17 +137,21 @@ class NormGradient final : public Operation {
   int64_t rotated_head_dim_;
 };
 
+/// The last output of a norm: what was normalised, for later use.
+enum class NormSum { none, with_residual, x_alone };
+
 /// inputs: x [..., row], weight [group] if weighted, residual [..., row] if there is one. outputs:
 /// output [..., row], inverse deviation [rows, groups], mean [rows, groups] for a layer norm, and
-/// sum [..., row] if there is a residual. If the output is rotated, there is no residual, and the
-/// last input is the table [tokens, channels].
+/// sum [..., row] unless its kind is none. If the output is rotated, there is no sum, and the last
+/// input is the table [tokens, channels].
 class Norm final : public Operation {
  public:
   /// `rotated_head_dim` is the size of the heads that are rotated, or 0.
-  Norm(const NormOptions& options, bool weighted, bool residual, int64_t rotated_head_dim = 0)
+  Norm(const NormOptions& options, bool weighted, NormSum sum, int64_t rotated_head_dim = 0)
       : options_(options),
         weighted_(weighted),
-        has_residual_(residual),
+        has_residual_(sum == NormSum::with_residual),
+        has_sum_(sum != NormSum::none),
         rotated_head_dim_(rotated_head_dim) {}
   std::string_view name() const override {
     const bool rms = options_.kind == NormKind::rms;
@@ -157,7 +161,7 @@ class Norm final : public Operation {
 
   /// Returns the index of the residual among the node's inputs. It is valid only with a residual.
   size_t residual_input() const { return weighted_ ? 2 : 1; }
-  /// Returns the index of the sum among the node's outputs. It is valid only with a residual.
+  /// Returns the index of the sum among the node's outputs. It is valid only with a sum.
   size_t sum_output() const { return options_.kind == NormKind::layer ? 3 : 2; }
 
   std::string labels(std::span<const Spec> inputs) const override {
@@ -168,7 +172,7 @@ class Norm final : public Operation {
     if (rotated()) labels += ", a r!";
     labels += " -> " + names.x + ", " + names.statistic;
     if (options_.kind == NormKind::layer) labels += ", " + names.statistic;
-    if (has_residual_) labels += ", " + names.x;
+    if (has_sum_) labels += ", " + names.x;
     return labels;
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
@@ -196,17 +200,17 @@ class Norm final : public Operation {
     const Spec statistic{{x.shape.rows(), row / width(x.shape)}, wide};
     std::vector<Spec> outputs{x, statistic};
     if (options_.kind == NormKind::layer) outputs.push_back(statistic);
-    if (has_residual_) outputs.push_back(x);
+    if (has_sum_) outputs.push_back(x);
     return outputs;
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,
                               std::span<const Value> output_gradients) const override {
-    const Value sum_gradient = has_residual_ ? output_gradients[sum_output()] : Value{};
+    const Value sum_gradient = has_sum_ ? output_gradients[sum_output()] : Value{};
     std::vector<Value> gradients{sum_gradient, {}};  // of x and the weight
     if (output_gradients[0]) {
       const bool centred = options_.kind == NormKind::layer;
-      std::vector<Value> inputs{has_residual_ ? self.outputs[sum_output()] : self.inputs[0],
+      std::vector<Value> inputs{has_sum_ ? self.outputs[sum_output()] : self.inputs[0],
                                 self.outputs[1], output_gradients[0]};
       if (weighted_) inputs.push_back(self.inputs[1]);
       if (centred) inputs.push_back(self.outputs[2]);
@@ -228,35 +232,37 @@ class Norm final : public Operation {
   std::vector<Value> recompute_inputs(const Node& self,
                                       std::span<const Value> kept) const override {
     std::vector<Value> needed = self.inputs;
-    if (has_residual_ && kept[sum_output()]) {
+    if (has_sum_ && kept[sum_output()]) {
       needed[0] = {};
-      needed[residual_input()] = {};
+      if (has_residual_) needed[residual_input()] = {};
     }
     return needed;
   }
 
   std::vector<Value> recompute(Builder& builder, const Node& self, std::span<const Value> inputs,
                                std::span<const Value> kept) const override {
-    if (!has_residual_ || !kept[sum_output()]) {
+    if (!has_sum_ || !kept[sum_output()]) {
       return builder.apply(self.operation, {inputs.begin(), inputs.end()});
     }
     const Value sum = kept[sum_output()];
     std::vector<Value> norm_inputs{sum};
     if (weighted_) norm_inputs.push_back(inputs[1]);
-    std::vector<Value> outputs =
-        builder.apply(std::make_shared<Norm>(options_, weighted_, false), std::move(norm_inputs));
+    std::vector<Value> outputs = builder.apply(
+        std::make_shared<Norm>(options_, weighted_, NormSum::none), std::move(norm_inputs));
     outputs.push_back(sum);
     return outputs;
   }
 
-  /// Lets the output overwrite x and the sum the residual. Kernels read a row before they write it.
+  /// Lets the output overwrite x, and the sum the residual, or x where there is none. Kernels read
+  /// a row before they write it.
   int in_place_input(int output) const override {
     if (output == 0) return 0;
-    const bool is_sum = has_residual_ && static_cast<size_t>(output) == sum_output();
-    return is_sum ? static_cast<int>(residual_input()) : -1;
+    if (!has_sum_ || static_cast<size_t>(output) != sum_output()) return -1;
+    return has_residual_ ? static_cast<int>(residual_input()) : 0;
   }
 
   void run(const Execution& execution) const override {
+    if (has_sum_ && !has_residual_) pass_on(execution);
     const int threads = execution.runtime.threads();
     const auto rotate = [&]<typename T>(const NormForward<T>& norm) {
       if (!rotated()) return;
@@ -283,10 +289,19 @@ class Norm final : public Operation {
  private:
   bool rotated() const { return rotated_head_dim_ > 0; }
 
+  /// Copies x to the sum, before the output may overwrite x.
+  void pass_on(const Execution& execution) const {
+    const Tensor& x = execution.inputs[0];
+    const Tensor& sum = execution.outputs[sum_output()];
+    if (sum.address() == x.address()) return;
+    if (execution.stream == nullptr) return sum.copy_from(x);
+    execution.stream->copy(sum.address(), x.address(), x.bytes());
+  }
+
   void require_rotation(std::span<const Spec> inputs) const {
     const Spec& x = inputs[0];
     const Spec& table = inputs.back();
-    TESSERA_EXPECT(*this, !has_residual_ && x.shape.rank() == 2 && table.shape.rank() == 2,
+    TESSERA_EXPECT(*this, !has_sum_ && x.shape.rank() == 2 && table.shape.rank() == 2,
                    "x [tokens, heads * head_dim] without a residual and a table [tokens, channels] "
                    "are needed");
     TESSERA_EXPECT(*this, width(x.shape) % rotated_head_dim_ == 0,
@@ -327,6 +342,7 @@ class Norm final : public Operation {
   NormOptions options_;
   bool weighted_;
   bool has_residual_;
+  bool has_sum_;
   int64_t rotated_head_dim_;
 };
 
@@ -337,9 +353,19 @@ NormResult norm(Builder& builder, Value x, std::optional<Value> weight, const No
   std::vector<Value> inputs{x};
   if (weight) inputs.push_back(*weight);
   if (residual) inputs.push_back(*residual);
-  const auto operation = std::make_shared<Norm>(options, weight.has_value(), residual.has_value());
+  const auto operation = std::make_shared<Norm>(options, weight.has_value(),
+                                                residual ? NormSum::with_residual : NormSum::none);
   const std::vector<Value> outputs = builder.apply(operation, std::move(inputs));
   return {outputs[0], residual ? outputs[operation->sum_output()] : Value{}};
+}
+
+NormResult norm_of_sum(Builder& builder, Value sum, std::optional<Value> weight,
+                       const NormOptions& options) {
+  std::vector<Value> inputs{sum};
+  if (weight) inputs.push_back(*weight);
+  const auto operation = std::make_shared<Norm>(options, weight.has_value(), NormSum::x_alone);
+  const std::vector<Value> outputs = builder.apply(operation, std::move(inputs));
+  return {outputs[0], outputs[operation->sum_output()]};
 }
 
 Value norm_and_rotary(Builder& builder, Value x, std::optional<Value> weight,
@@ -347,7 +373,7 @@ Value norm_and_rotary(Builder& builder, Value x, std::optional<Value> weight,
   std::vector<Value> inputs{x};
   if (weight) inputs.push_back(*weight);
   inputs.push_back(table);
-  return builder.apply(std::make_shared<Norm>(options, weight.has_value(), false, head_dim),
+  return builder.apply(std::make_shared<Norm>(options, weight.has_value(), NormSum::none, head_dim),
                        std::move(inputs))[0];
 }
 

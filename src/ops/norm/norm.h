@@ -34,6 +34,13 @@ struct NormResult {
 NormResult norm(Builder& builder, Value x, std::optional<Value> weight, const NormOptions& options,
                 std::optional<Value> residual = {});
 
+/// Applies the norm to a sum that was computed before, and passes it on: the results and gradients
+/// have the bits that norm() would have with the addends. In particular the gradient of the norm
+/// and that of the later uses of the sum are added in one operation and rounded once. A chunk of a
+/// pipeline begins with it, whose stream another stage has added up.
+NormResult norm_of_sum(Builder& builder, Value sum, std::optional<Value> weight,
+                       const NormOptions& options);
+
 /// Applies the norm and then rotary position embedding to queries or keys, in one operation. The
 /// result has the bits of rotary(norm(x), table) (see ops/rotary/rotary.h). x is [tokens, heads ·
 /// head_dim]. The elements that are normalised together are those of one or more whole heads.

@@ -178,26 +178,6 @@ class Measures final : public Operation {
   bool of_blocks_;
 };
 
-/// The operation of nothing_measured(). output: zeros, f64 [4].
-class NothingMeasured final : public Operation {
- public:
-  explicit NothingMeasured(Distribution distribution) : distribution_(std::move(distribution)) {}
-  std::string_view name() const override { return "nothing_measured"; }
-  std::string labels(std::span<const Spec>) const override { return "-> v"; }
-  std::optional<std::vector<Distribution>> distributions(
-      const Mesh&, std::span<const TypedOperand>) const override {
-    return std::vector{distribution_};
-  }
-  std::vector<Spec> infer(std::span<const Spec>) const override {
-    return {{{MuonMeasures::kSums}, DType::f64, {}}};
-  }
-  Cost cost(std::span<const Spec>, std::span<const Spec>) const override { return {}; }
-  void run(const Execution& execution) const override { execution.outputs[0].fill_zero(); }
-
- private:
-  Distribution distribution_;
-};
-
 }  // namespace
 
 double MuonMeasures::rms() const { return std::sqrt(squares / elements); }
@@ -216,10 +196,6 @@ Value muon_measures(Builder& builder, std::span<const MeasuredUpdate> updates,
   }
   return builder.apply_single(
       std::make_shared<Measures>(std::move(factors), std::move(dims), pieces), std::move(values));
-}
-
-Value nothing_measured(Builder& builder, const Distribution& distribution) {
-  return builder.apply_single(std::make_shared<NothingMeasured>(distribution), {});
 }
 
 }  // namespace tessera

@@ -44,8 +44,8 @@ __global__ void measure_columns(MeasuredMatrix<T> matrix) {
   float total = 0;
   if (column < matrix.columns) {
     for (int64_t row = thread / kMeasuredColumns; row < matrix.rows; row += kRowGroups) {
-      total += matrix.row_values[row] *
-               static_cast<float>(matrix.values[row * matrix.columns + column]);
+      total +=
+          matrix.row_values[row] * static_cast<float>(matrix.values[row * matrix.columns + column]);
     }
   }
   parts[thread] = total;
@@ -87,9 +87,8 @@ void muon_measures_device(const MeasuredMatrix<T>& matrix, Stream& stream) {
   const bool is_wide = matrix.rows <= matrix.columns;
   const int64_t n = is_wide ? matrix.rows : matrix.columns;
   const Grid row_grid{.blocks = matrix.rows, .threads = kMeasureThreads};
-  const Grid column_grid{
-      .blocks = (matrix.columns + kMeasuredColumns - 1) / kMeasuredColumns,
-      .threads = kMeasureThreads};
+  const Grid column_grid{.blocks = (matrix.columns + kMeasuredColumns - 1) / kMeasuredColumns,
+                         .threads = kMeasureThreads};
   float* const probed = is_wide ? matrix.row_values : matrix.column_values;
   launch(set_probe, grid_of_elements<1>(n), stream, probed, n);
   if (is_wide) {

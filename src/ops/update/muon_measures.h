@@ -40,7 +40,4 @@ struct MuonMeasures {
 Value muon_measures(Builder& builder, std::span<const MeasuredUpdate> updates,
                     NewtonSchulzPieces pieces = NewtonSchulzPieces::refused);
 
-/// Returns the measures of a rank that has no updates: zeros, with this distribution.
-Value nothing_measured(Builder& builder, const Distribution& distribution);
-
 }  // namespace tessera

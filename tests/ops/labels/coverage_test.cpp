@@ -149,17 +149,17 @@ class Coverage : public ::testing::Test {
     const bool all = size.document_mask;
     const Chunk chunk =
         write_training(config, compute, size, Recompute{all, all, all, all}, place, experts);
-    const auto& units = chunk.parameters.units();
+    const auto& units = chunk.outline.parameters.units();
     require(chunk.program);
-    require(write_step_start(units, chunk.sums(), place));
-    const BalancedUnits balance{chunk.balance_units, chunk.balance_rate};
+    require(write_step_start(units, chunk.outline.sums.all(), place));
+    const BalancedUnits balance{chunk.outline.balance_units, chunk.outline.balance_rate};
     for (const ShardOver over : {ShardOver::none, ShardOver::all}) {
       const ShardConfig shard{.optimizer = over};
       for (const OptimizerConfig& optimizer : optimizers()) {
-        const UpdateProgram update = write_update(units, chunk.parameters.specs(), chunk.sums(),
+        const UpdateProgram update = write_update(units, chunk.outline.parameters.specs(), chunk.outline.sums.all(),
                                                   optimizer, place, shard, balance);
         require(update.program);
-        require(write_rounding(units, chunk.parameters.specs(), place, update.sharing));
+        require(write_rounding(units, chunk.outline.parameters.specs(), place, update.sharing));
       }
     }
     require(write_evaluation(config, compute, size, place, experts).program);

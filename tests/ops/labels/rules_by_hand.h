@@ -58,7 +58,7 @@ inline const std::map<std::string, NamedTest>& rules_by_hand() {
       {"muon_update", machine},
       {"newton_schulz", machine},
       {"newton_schulz_of_blocks", blocks},
-      {"nothing_measured", shared_states},
+      {"zeros", shared_states},
       {"own_piece", conversions},
       {"reduce_experts", mixture},
       {"reduce_experts_gradient", mixture},

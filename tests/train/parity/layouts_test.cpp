@@ -26,7 +26,7 @@ LayoutTrial trial_of(const ReferenceModel& reference, DType compute) {
                     .mesh = {}};
   const StepPrograms programs =
       step_programs(write_training(trial.model, compute, trial.size, {}), OptimizerConfig{});
-  for (const ParameterSpec& spec : programs.chunks.front().parameters.specs()) {
+  for (const ParameterSpec& spec : programs.model.parameters.specs()) {
     std::vector<float> values = reference.expected("initial/" + spec.name);
     const Tensor whole(spec.shape, DType::f32);
     TESSERA_CHECK(std::ssize(values) == whole.elements(), "{}: {} values", spec.name,

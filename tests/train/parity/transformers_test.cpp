@@ -44,7 +44,7 @@ class ParityMachine {
 
   std::vector<double> values(const Tensor& tensor) { return as_doubles(on_host(tensor)); }
 
-  const ParameterList& parameters() const { return programs.chunks.front().parameters; }
+  const ParameterList& parameters() const { return programs.model.parameters; }
 
   /// The units' weights, for decoders.
   GivenTensors weights() const {

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "comm/posted_message.h"
+#include "engine/executor.h"
+#include "pipeline/stage_list.h"
+
+namespace tessera {
+
+// The lanes of messages between stages. Each has its own order.
+inline constexpr std::string_view kActivationsLane = "activations";
+inline constexpr std::string_view kGradientsLane = "gradients";
+
+/// Executes the lists of one stage: runs their actions, posts their messages and awaits them. One
+/// thread uses a runner.
+class StageRunner {
+ public:
+  /// The executor must outlive the runner. Its plan has the entries of every list that will run
+  /// (StageList::for_plan()).
+  explicit StageRunner(Executor& executor) : executor_(executor) {}
+
+  /// Runs a list from its beginning to its end. Calls `before` before each action, when the
+  /// program's inputs may be written that do not come from other chunks. Throws what the executor
+  /// and the messages throw; memory of messages that are under way is then free of them.
+  void run(const StageList& list, const std::function<void(const StageAction&)>& before);
+
+  /// Records the waits for messages in `trace`; null ends that.
+  void set_trace(Trace* trace) { trace_ = trace; }
+
+ private:
+  /// A message of one side.
+  struct Side {
+    BoundaryMessage message;
+    bool sends = false;
+    auto operator<=>(const Side&) const = default;  // NOLINT(modernize-use-nullptr)
+  };
+
+  void follow(const StageAction& entry, const std::function<void(const StageAction&)>& before);
+  void follow(const StageMessage& entry);
+  void follow(const KeptBoundary& entry);
+  void follow(const PassedBoundary& entry);
+  Communicator& lane_of(const BoundaryMessage& message);
+
+  Executor& executor_;
+  Trace* trace_ = nullptr;
+  std::map<Side, std::vector<PostedMessage>> posted_;  // by message: one for each value
+};
+
+}  // namespace tessera

@@ -1,0 +1,213 @@
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "base/words.h"
+#include "pipeline/generate.h"
+#include "support/random_batches.h"
+#include "support/small_family.h"
+#include "verify/layout_trials.h"
+#include "verify/verify.h"
+
+namespace tessera {
+namespace {
+
+/// How a trial's stages are cut, and which schedule they follow.
+struct Cut {
+  ScheduleKind kind = ScheduleKind::one_forward_one_backward;
+  int stages = 2;
+  int chunks_per_stage = 1;
+  int micro_batches = 2;
+  std::optional<int> consecutive = {};
+  /// By chunk of the model; as even as possible if empty.
+  std::vector<int64_t> layers = {};
+
+  int chunks() const { return stages * chunks_per_stage; }
+  std::string text() const {
+    return fmt::format("{}, {} stages of {} chunks, {} micro-batches", word(kind), stages,
+                       chunks_per_stage, micro_batches);
+  }
+};
+
+TrialPipeline pipeline_of(const Cut& cut, const ModelConfig& model) {
+  TrialPipeline pipeline{
+      .ranges = {},
+      .schedule = generate(cut.kind, {.ranks = cut.stages,
+                                      .chunks = cut.chunks(),
+                                      .micro_batches = cut.micro_batches,
+                                      .consecutive_micro_batches = cut.consecutive})};
+  int64_t first = 0;
+  for (int chunk = 0; chunk < cut.chunks(); ++chunk) {
+    const int64_t end = cut.layers.empty() ? model.layers * (chunk + 1) / cut.chunks()
+                                           : first + cut.layers[static_cast<size_t>(chunk)];
+    pipeline.ranges.push_back(
+        {.layers = {first, end}, .embedding = chunk == 0, .head = chunk + 1 == cut.chunks()});
+    first = end;
+  }
+  return pipeline;
+}
+
+/// A trial of a pipeline alone, or over other axes as well.
+LayoutTrial trial_of(const ModelConfig& model, const Cut& cut, MeshSizes sizes = {}) {
+  sizes.pipeline = cut.stages;
+  LayoutTrial trial{
+      .model = model, .size = {.sequences = 4, .context = 16, .document_mask = true}, .mesh = {}};
+  trial.mesh = Mesh(sizes);
+  trial.pipeline = pipeline_of(cut, model);
+  trial.micro_batches = cut.micro_batches;
+  return trial;
+}
+
+LayoutTrial one_rank(LayoutTrial trial) {
+  trial.mesh = Mesh();
+  return trial;
+}
+
+TrialBatches batches_of(const LayoutTrial& trial, int steps = 2) {
+  return {.whole = testing::random_batches(trial.size, trial.model.vocabulary_size, steps,
+                                           trial.micro_batches, 7),
+          .parts = {}};
+}
+
+void expect_same_bits(const Tensor& expected, const Tensor& found, const std::string& name) {
+  EXPECT_EQ(std::memcmp(expected.raw(), found.raw(), static_cast<size_t>(expected.bytes())), 0)
+      << name;
+}
+
+/// Every stage computes what it has of the model as one rank does, and the sums over stages add
+/// zeros: weights, losses and the norm have the bits of one rank that takes the micro-batches in
+/// the same order.
+void expect_bits_of_one_rank(const LayoutTrial& trial) {
+  const TrialBatches batches = batches_of(trial);
+  const LayoutResults expected = run_layout(one_rank(trial), batches);
+  const LayoutResults found = run_layout(trial, batches);
+  for (size_t i = 0; i < expected.steps.size(); ++i) {
+    const StepResults &a = expected.steps[i].results, &b = found.steps[i].results;
+    EXPECT_EQ(a.cross_entropy, b.cross_entropy);
+    EXPECT_EQ(a.gradient_norm, b.gradient_norm);
+    EXPECT_EQ(expected.steps[i].expert_tokens, found.steps[i].expert_tokens);
+    EXPECT_NEAR(b.balance, a.balance, 1e-6 * a.balance);  // layer by layer, then the stages' sums
+    EXPECT_NEAR(b.router_z, a.router_z, 1e-6 * a.router_z);
+  }
+  for (const auto& [name, tensor] : expected.gradients.back()) {
+    expect_same_bits(tensor, found.gradients.back().at(name), name);
+  }
+  for (const auto& [name, tensor] : expected.weights) {
+    expect_same_bits(tensor, found.weights.at(name), name);
+  }
+}
+
+/// Every schedule on 2 and 4 stages, in the numbers that it needs.
+std::vector<Cut> every_schedule() {
+  using enum ScheduleKind;
+  return {
+      {.kind = all_forward_all_backward, .stages = 2, .micro_batches = 3},
+      {.kind = all_forward_all_backward,
+       .stages = 2,
+       .chunks_per_stage = 2,
+       .micro_batches = 4,
+       .consecutive = 2},
+      {.kind = one_forward_one_backward, .stages = 2, .micro_batches = 3},
+      {.kind = one_forward_one_backward, .stages = 4, .micro_batches = 6},
+      {.kind = interleaved, .stages = 2, .chunks_per_stage = 2, .micro_batches = 4},
+      {.kind = flexible, .stages = 2, .chunks_per_stage = 2, .micro_batches = 5},
+      {.kind = flexible, .stages = 2, .chunks_per_stage = 2, .micro_batches = 3, .consecutive = 1},
+      {.kind = zero_bubble_h1, .stages = 2, .micro_batches = 3},
+      {.kind = zero_bubble_h1, .stages = 4, .micro_batches = 6},
+      {.kind = zero_bubble_v, .stages = 2, .chunks_per_stage = 2, .micro_batches = 4},
+      {.kind = dualpipe_v, .stages = 2, .chunks_per_stage = 2, .micro_batches = 5}};
+}
+
+class PipelineOfFamily : public ::testing::TestWithParam<Family> {};
+
+TEST_P(PipelineOfFamily, HasTheBitsOfOneRankWithEverySchedule) {
+  ModelConfig model = testing::small_family(GetParam());
+  model.layers = 4;
+  if (model.tied_head) model.tied_head = false;
+  if (model.balance_form == BalanceForm::pooled) model.balance_form = BalanceForm::per_layer;
+  for (const Cut& cut : every_schedule()) {
+    SCOPED_TRACE(cut.text());
+    LayoutTrial trial = trial_of(model, cut);
+    trial.compute = DType::bf16;
+    expect_bits_of_one_rank(trial);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Pipelines, PipelineOfFamily, ::testing::ValuesIn([] {
+                           std::vector<Family> families;
+                           for (const std::string& family : words_of<Family>()) {
+                             families.push_back(from_word<Family>(family));
+                           }
+                           return families;
+                         }()),
+                         [](const auto& info) {
+                           std::string name(word(info.param));
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+/// The first stage may have the embedding alone, the last one the head.
+TEST(Pipeline, MayHaveStagesWithoutLayers) {
+  ModelConfig model = laid_out_dense();
+  model.layers = 3;
+  for (const std::vector<int64_t>& layers :
+       {std::vector<int64_t>{0, 3, 0}, std::vector<int64_t>{1, 2, 0},
+        std::vector<int64_t>{0, 1, 2}}) {
+    expect_bits_of_one_rank(trial_of(model, {.stages = 3, .micro_batches = 4, .layers = layers}));
+  }
+}
+
+/// Two stages have the table: its gradient is summed over them, and both update it alike.
+TEST(Pipeline, MayHaveATiedHead) {
+  for (ModelConfig model : {laid_out_dense(), laid_out_mixture()}) {
+    model.layers = 4;
+    model.tied_head = true;
+    for (const Cut& cut : every_schedule()) {
+      SCOPED_TRACE(cut.text());
+      const LayoutTrial trial = trial_of(model, cut);
+      const TrialBatches batches = batches_of(trial);
+      expect_same_model(run_layout(one_rank(trial), batches), run_layout(trial, batches));
+    }
+  }
+}
+
+/// Pipelines with recomputation of each block, Muon, states that ranks share out.
+TEST(Pipeline, GoesWithRecomputationOptimizersAndSharedStates) {
+  ModelConfig model = laid_out_mixture();
+  model.layers = 4;
+  for (const bool muon : {false, true}) {
+    for (const ShardOver over : {ShardOver::none, ShardOver::all}) {
+      LayoutTrial trial =
+          trial_of(model, {.kind = ScheduleKind::zero_bubble_h1, .stages = 2, .micro_batches = 3},
+                   {.data = {2}});
+      trial.recompute = {.norm = true, .attention = true};
+      trial.shard.optimizer = over;
+      if (muon) trial.optimizer.name = OptimizerName::muon;
+      const TrialBatches batches = batches_of(trial);
+      expect_same_model(run_layout(one_rank(trial), batches), run_layout(trial, batches));
+    }
+  }
+}
+
+/// Every other axis with pipelines of 2 and 4 stages.
+TEST(Pipeline, GoesWithEachOtherAxis) {
+  for (const bool mixture : {false, true}) {
+    ModelConfig model = mixture ? laid_out_mixture() : laid_out_dense();
+    model.layers = 4;
+    for (const MeshSizes& sizes : few_layouts(mixture)) {
+      for (const int stages : {2, 4}) {
+        const LayoutTrial trial = trial_of(model, {.stages = stages, .micro_batches = 5}, sizes);
+        if (trial.mesh.ranks() > 32) continue;
+        SCOPED_TRACE(trial.mesh.text());
+        const TrialBatches batches = batches_of(trial);
+        expect_same_model(run_layout(one_rank(trial), batches), run_layout(trial, batches));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera
