@@ -60,14 +60,16 @@ Tensor Evaluator::token_losses(const Batch& batch) {
   const Mesh& mesh = program.mesh();
   const bool has_losses = mesh.stage(program.rank()) == head_stage_;
   const Tensor losses =
-      has_losses ? on_host(executor_.tensor(
-                       chunks_.back().token_loss,
-                       first_program_ + static_cast<int>(std::ssize(chunks_)) - 1))
-                 : Tensor({batch.parts * batch.rows * batch.context}, loss_dtype_);
+      has_losses
+          ? on_host(executor_.tensor(chunks_.back().token_loss,
+                                     first_program_ + static_cast<int>(std::ssize(chunks_)) - 1))
+          : Tensor({batch.parts * batch.rows * batch.context}, loss_dtype_);
   if (mesh.size(mesh.pipeline()) > 1) {
     const std::array axes{mesh.pipeline()};
-    executor_.runtime().groups().over(axes, kLossesLane).broadcast("token losses", head_stage_,
-                                                                   losses);
+    executor_.runtime()
+        .groups()
+        .over(axes, kLossesLane)
+        .broadcast("token losses", head_stage_, losses);
   }
   return losses;
 }

@@ -92,8 +92,7 @@ void load_initial_weights(const RunConfig& config, const ParameterStore& store,
     require_same_model(model_of(*reader), config, logger);
   });
   require_same_checkpoint(*reader, ranks.control);
-  read_or_advise(reader->path(),
-                 [&] {
+  read_or_advise(reader->path(), [&] {
     load_state(*reader, store.tensors_of_all_stages({Kept::master}), "parameters", ranks);
   });
   store.masters_to_weights();

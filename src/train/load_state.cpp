@@ -76,7 +76,8 @@ class Readers {
     if (reader.group == nullptr) return;
     tensor.for_each_piece([&](const TensorPiece& /*piece*/, const Tensor& own) {
       const bool on_device = own.accelerator() != nullptr;
-      const Tensor host = reader.reads || !on_device ? on_host(own) : Tensor(own.shape(), own.dtype());
+      const Tensor host =
+          reader.reads || !on_device ? on_host(own) : Tensor(own.shape(), own.dtype());
       reader.group->broadcast("load " + tensor.saved_name(), reader.position, host);
       if (on_device && !reader.reads) upload({host.raw(), static_cast<size_t>(host.bytes())}, own);
     });

@@ -384,7 +384,8 @@ void RankTrainer::save() {
     throw Error("{}; and step {} could not be saved: {}", *ending_, position_.step, error.what());
   }
   saved_step_ = position_.step;
-  if (keeper_ != nullptr) keeper_->prune_and_plot(programs_.model.parameters.elements(), position_.tokens);
+  if (keeper_ != nullptr)
+    keeper_->prune_and_plot(programs_.model.parameters.elements(), position_.tokens);
   saving.wait();  // the first rank may have much to remove
   if (ending_) {
     throw Error("{} (step {} was saved: go on from it with --resume once that is mended)", *ending_,

@@ -83,8 +83,7 @@ void ReplicaCheck::check_inputs(int program, int frame) const {
   const Segment first = executor_.plan().programs[static_cast<size_t>(program)].order.front();
   for (const Value input : executor_.inputs(first, program)) {
     const ValueInfo& info = executor_.program(program).info(input);
-    leaves.push_back(
-        {info.name, info.spec.distribution, executor_.tensor(input, program, frame)});
+    leaves.push_back({info.name, info.spec.distribution, executor_.tensor(input, program, frame)});
   }
   const std::optional<std::string> own = difference(leaves);
   if (own) throw Error("{}", *own);
@@ -144,9 +143,10 @@ std::optional<std::string> ReplicaCheck::difference_between_stages() const {
     const std::vector<int>& stages = copies_[i].stages;
     for (const int stage : stages) {
       if (hash_on(stage) == hash_on(stages.front())) continue;
-      return fmt::format("{} must be the same on ranks {} and {}, in two pipeline stages, but is not",
-                         copies_[i].name, group[static_cast<size_t>(stages.front())],
-                         group[static_cast<size_t>(stage)]);
+      return fmt::format(
+          "{} must be the same on ranks {} and {}, in two pipeline stages, but is not",
+          copies_[i].name, group[static_cast<size_t>(stages.front())],
+          group[static_cast<size_t>(stage)]);
     }
   }
   return std::nullopt;

@@ -25,8 +25,8 @@ class RunConsole {
 
   /// Writes what the run is about to train. `flops` are the useful FLOPs of a step of the phase,
   /// and `peak_flops` the FLOP/s of the machine.
-  void announce(const StepPrograms& programs, const Target& target, const RunPhase& phase, double flops,
-                double peak_flops);
+  void announce(const StepPrograms& programs, const Target& target, const RunPhase& phase,
+                double flops, double peak_flops);
   /// Writes the phase of the next steps. `phases` is the number of phases of the run.
   void announce_phase(const RunPhase& phase, size_t phases);
   /// Shows the progress line for a step of a run that ends after `last_step`.

@@ -37,7 +37,8 @@ void RunKeeper::begin(const StepPrograms& programs, const TrainingPosition& posi
         measure_gemm_peak(runtime_.threads(), compute_dtype(run_.config.train.precision));
   }
   const RunPhase& phase = run_.phase_of(position.step);
-  console_.announce(programs, runtime_.target(), phase, run_.flops_of(position.step), run_.peak_flops);
+  console_.announce(programs, runtime_.target(), phase, run_.flops_of(position.step),
+                    run_.peak_flops);
   if (run_.phases.size() > 1) console_.announce_phase(phase, run_.phases.size());
   if (position.step == 0) return;
   console_.info("going on after step {} ({} tokens)", position.step,

@@ -63,8 +63,7 @@ inline void run_by(const std::vector<Node*>& nodes, const ChangedOperation::Run&
 inline void add_to_loss_of(int rank, const StepPrograms& programs) {
   const Program& update = programs.update.program;
   if (update.rank() != rank) return;
-  const Value loss =
-      update.base(programs.update.totals.at(programs.model.sums.all().front().name));
+  const Value loss = update.base(programs.update.totals.at(programs.model.sums.all().front().name));
   for (Node* sum : nodes_of(update, "take_sum")) {
     if (update.base(sum->inputs[0]).id != loss.id) continue;
     run_by({sum}, [](const Operation& taken, const Execution& execution) {

@@ -156,8 +156,9 @@ class Coverage : public ::testing::Test {
     for (const ShardOver over : {ShardOver::none, ShardOver::all}) {
       const ShardConfig shard{.optimizer = over};
       for (const OptimizerConfig& optimizer : optimizers()) {
-        const UpdateProgram update = write_update(units, chunk.outline.parameters.specs(), chunk.outline.sums.all(),
-                                                  optimizer, place, shard, balance);
+        const UpdateProgram update =
+            write_update(units, chunk.outline.parameters.specs(), chunk.outline.sums.all(),
+                         optimizer, place, shard, balance);
         require(update.program);
         require(write_rounding(units, chunk.outline.parameters.specs(), place, update.sharing));
       }
