@@ -59,7 +59,7 @@ Tensor Evaluator::token_losses(const Batch& batch) {
   const Program& program = chunks_.back().program;
   const Mesh& mesh = program.mesh();
   const bool has_losses = mesh.stage(program.rank()) == head_stage_;
-  const Tensor losses =
+  Tensor losses =
       has_losses
           ? on_host(executor_.tensor(chunks_.back().token_loss,
                                      first_program_ + static_cast<int>(std::ssize(chunks_)) - 1))
