@@ -1,5 +1,6 @@
 #include "config/check_pipeline.h"
 
+#include <algorithm>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -60,6 +61,22 @@ void check_enough_layers(const RunConfig& config, Contradictions& found) {
                          : "");
 }
 
+/// Checks that train.recompute_stages names stages, each once.
+void check_recomputing_stages(const RunConfig& config, Contradictions& found) {
+  const std::vector<int64_t>& stages = config.train.recompute_stages;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    if (stages[i] >= config.parallel.pipeline) {
+      found.add(
+          "train.recompute_stages names stage {}; expected 0 to {}, as parallel.pipeline is {}",
+          stages[i], config.parallel.pipeline - 1, config.parallel.pipeline);
+    }
+    if (std::find(stages.begin(), stages.begin() + static_cast<std::ptrdiff_t>(i), stages[i]) !=
+        stages.begin() + static_cast<std::ptrdiff_t>(i)) {
+      found.add("train.recompute_stages names stage {} twice; expected each stage once", stages[i]);
+    }
+  }
+}
+
 void check_losses(const RunConfig& config, Contradictions& found) {
   const ModelConfig& model = config.model;
   if (!model.mixture() || model.balance_coefficient == 0 ||
@@ -80,6 +97,7 @@ void check_pipeline(const RunConfig& config, Contradictions& found) {
   const bool given = !parallel.stage_layers.balanced && !parallel.stage_layers.counts.empty();
   given ? check_given_layers(config, found) : check_enough_layers(config, found);
   check_losses(config, found);
+  check_recomputing_stages(config, found);
   const std::optional<ScheduleKind> kind = schedule_kind(parallel);
   if (!kind || model_chunks(parallel) > config.model.layers + 2) return;
   try {

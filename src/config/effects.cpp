@@ -66,6 +66,11 @@ std::string recomputes(const Circumstances& here) {
   return !blocks.empty() && experts_alone ? mixture(here) : "";
 }
 
+std::string recomputes_on_stages(const Circumstances& here) {
+  if (here.config.train.recompute.empty()) return "train.recompute is empty";
+  return here.config.parallel.pipeline == 1 ? "parallel.pipeline is 1" : "";
+}
+
 std::string keeps_a_checkpoint(const Circumstances& here) {
   return why_not_reached(here, here.config.checkpoint.keep_every);
 }

@@ -40,6 +40,7 @@ std::string traces_a_step(const Circumstances& here);
 std::string stops_before_the_end(const Circumstances& here);
 std::string evaluates(const Circumstances& here);
 std::string recomputes(const Circumstances& here);
+std::string recomputes_on_stages(const Circumstances& here);
 std::string draws_weights(const Circumstances& here);
 std::string keeps_a_checkpoint(const Circumstances& here);
 

@@ -1,5 +1,6 @@
 #include "config/pipeline_of.h"
 
+#include <algorithm>
 #include <numeric>
 #include <string>
 
@@ -115,6 +116,12 @@ std::vector<ChunkRange> chunk_ranges(const RunConfig& config,
     first += count;
   }
   return ranges;
+}
+
+std::vector<RecomputedBlock> recomputed_on(const TrainSection& train, int stage) {
+  const std::vector<int64_t>& stages = train.recompute_stages;
+  const bool recomputes = stages.empty() || std::ranges::find(stages, stage) != stages.end();
+  return recomputes ? train.recompute : std::vector<RecomputedBlock>();
 }
 
 void require_no_pipeline(const ParallelSection& parallel) {

@@ -48,6 +48,9 @@ PipelineSchedule pipeline_schedule(const RunConfig& phase, const Mesh& mesh);
 std::vector<ChunkRange> chunk_ranges(const RunConfig& config,
                                      std::span<const int64_t> balanced_layers = {});
 
+/// Returns the blocks that a pipeline stage recomputes.
+std::vector<RecomputedBlock> recomputed_on(const TrainSection& train, int stage);
+
 /// Throws Error if the model is cut into stages or chunks, which this build does not run.
 void require_no_pipeline(const ParallelSection& parallel);
 

@@ -70,6 +70,7 @@ struct TrainSection {
   /// computes them in fp32.
   bool tf32 = false;
   std::vector<RecomputedBlock> recompute;
+  std::vector<int64_t> recompute_stages;  ///< the pipeline stages that recompute; empty: all
   uint64_t seed = 1;
   int64_t evaluate_every = 0;    ///< steps between evaluations on held-out data; 0: none
   int64_t evaluate_batches = 8;  ///< micro-batches per evaluation

@@ -21,11 +21,12 @@ ProgramSize program_size(const RunConfig& config, const Mesh& mesh) {
 }
 
 /// Returns what the passes of one phase are written from.
-PassesToWrite passes_to_write(const RunConfig& config, const Mesh& mesh) {
+PassesToWrite passes_to_write(const RunConfig& config, const MeshRank& mesh_rank) {
+  const Mesh& mesh = mesh_rank.mesh;
   return {.model = config.model,
           .compute = compute_dtype(config.train.precision),
           .size = program_size(config, mesh),
-          .recompute = recompute_of(config.train.recompute),
+          .recompute = recompute_of(recomputed_on(config.train, mesh.stage(mesh_rank.rank))),
           .experts = expert_layout(config.parallel),
           .placement = pipeline_schedule(config, mesh).placement,
           .ranges = chunk_ranges(config)};
@@ -54,7 +55,7 @@ struct WrittenPasses {
 
 /// Returns the passes of one phase, or of a run without phases.
 WrittenPasses passes_of(const RunConfig& config, const MeshRank& mesh_rank) {
-  WrittenPasses written{.from = passes_to_write(config, mesh_rank.mesh), .passes = {}};
+  WrittenPasses written{.from = passes_to_write(config, mesh_rank), .passes = {}};
   written.passes = write_passes(written.from, mesh_rank);
   if (config.train.evaluate_every > 0) {
     written.passes.evaluation = evaluations_of(written.from, mesh_rank);

@@ -79,7 +79,7 @@ struct PassesToWrite {
   ModelConfig model;
   DType compute = DType::f32;
   ProgramSize size;  ///< of a micro-batch of all ranks
-  Recompute recompute;
+  Recompute recompute;  ///< of the rank's stage
   ExpertLayout experts;
   ChunkPlacement placement;
   std::vector<ChunkRange> ranges;  ///< by chunk of the model

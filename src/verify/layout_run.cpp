@@ -302,6 +302,11 @@ StepPrograms layout_programs(const LayoutTrial& trial, int rank) {
   if (has_chunks) {
     passes.placement = trial.pipeline.schedule.placement;
     passes.ranges = trial.pipeline.ranges;
+    const std::vector<int64_t>& recomputing = trial.pipeline.recompute_stages;
+    const bool recomputes =
+        recomputing.empty() ||
+        std::ranges::find(recomputing, trial.mesh.stage(rank)) != recomputing.end();
+    if (!recomputes) passes.recompute = {};
   }
   const MeshRank mesh_rank{trial.mesh, rank};
   Passes written = write_passes(passes, mesh_rank);

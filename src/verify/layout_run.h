@@ -31,6 +31,8 @@ using NamedTensors = std::map<std::string, Tensor>;
 struct TrialPipeline {
   std::vector<ChunkRange> ranges = {};  ///< by chunk of the model; empty for one chunk
   PipelineSchedule schedule = {};       ///< not used for one chunk
+  /// The stages that recompute what LayoutTrial::recompute names; all if empty.
+  std::vector<int64_t> recompute_stages = {};
 
   bool has_chunks() const { return ranges.size() > 1; }
 };

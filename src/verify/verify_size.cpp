@@ -59,7 +59,8 @@ int trial_micro_batches(const RunConfig& config, const Mesh& mesh) {
 TrialPipeline pipeline_of(const RunConfig& config, const Mesh& mesh, int micro_batches) {
   if (model_chunks(config.parallel) == 1) return {};
   return {.ranges = chunk_ranges(config),
-          .schedule = pipeline_schedule(with_micro_batches(config, mesh, micro_batches), mesh)};
+          .schedule = pipeline_schedule(with_micro_batches(config, mesh, micro_batches), mesh),
+          .recompute_stages = config.train.recompute_stages};
 }
 
 }  // namespace

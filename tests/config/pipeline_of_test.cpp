@@ -354,6 +354,20 @@ TEST(PipelineOf, RefusesAFileThatIsWrongOrMissing) {
                                                                  "run:\n  rank 0, entry")));
 }
 
+TEST(PipelineOf, RecomputesOnTheStagesThatAreNamed) {
+  const auto train_of = [](const std::string& stages) {
+    return pipeline({"parallel.pipeline=2", "train.recompute=[\"norm\"]",
+                     "train.recompute_stages=" + stages})
+        .train;
+  };
+  const std::vector norm{RecomputedBlock::norm};
+  EXPECT_EQ(recomputed_on(train_of("[]"), 1), norm);
+  EXPECT_EQ(recomputed_on(train_of("[0]"), 0), norm);
+  EXPECT_TRUE(recomputed_on(train_of("[0]"), 1).empty());
+  EXPECT_THAT(error_of([&] { train_of("[2]"); }), HasSubstr("names stage 2; expected 0 to 1"));
+  EXPECT_THAT(error_of([&] { train_of("[1, 1]"); }), HasSubstr("names stage 1 twice"));
+}
+
 TEST(PipelineOf, IsRefusedWhereItDoesNotRunYet) {
   EXPECT_NO_THROW(require_no_pipeline(pipeline({}).parallel));
   for (const std::string key : {"parallel.pipeline=2", "parallel.virtual_stages=2"}) {

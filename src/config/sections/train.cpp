@@ -74,6 +74,11 @@ ConfigSection train_section() {
            "TF32; those of experts do not")
       .key("recompute", &TrainSection::recompute, word_list_rule<RecomputedBlock>(), {recomputes},
            "what is computed again in the backward pass instead of kept, to save memory")
+      .key("recompute_stages", &TrainSection::recompute_stages,
+           NumbersRule{.minimum = 0, .maximum = kMostRanks},
+           {recomputes_on_stages, std::vector<int64_t>()},
+           "the pipeline stages, from 0 on, that recompute; empty: all. The first stages hold the "
+           "activations of the most micro-batches")
       .key("seed", &TrainSection::seed, at_least(0), {draws_weights}, "the seed of initial weights")
       .key("evaluate_every", &TrainSection::evaluate_every, whole(0, kMaxSteps), {always},
            "steps between evaluations on held-out data; 0: none")
