@@ -105,7 +105,8 @@ Fingerprint Communicator::begin_call(std::string_view name, Collective collectiv
 /// Ends a call: counts what the transports have received since the last one.
 void Communicator::end_call(Collective collective) {
   Traffic& traffic = traffic_[static_cast<size_t>(collective)];
-  const int64_t received = transport_->received_bytes() + (device_ ? device_->received_bytes() : 0);
+  const int64_t received = transport_->received_bytes() +
+                           (device_ ? device_->received_bytes() : 0) + posts_received_bytes_;
   ++traffic.calls;
   traffic.received_bytes += received - counted_bytes_;
   counted_bytes_ = received;
@@ -277,12 +278,7 @@ void Communicator::exchange_on_device(std::string_view name, std::vector<MarkedM
   require_devices(name);
   const auto take_buffers = [&](std::vector<MarkedMessage>& messages) {
     std::vector<DeviceBuffer> buffers;
-    for (MarkedMessage& message : messages) {
-      TESSERA_CHECK(message.peer != position_, "'{}' has a message of a device to itself", name);
-      // Leaves an empty tensor in the message, so that the transport only compares the message.
-      const Tensor tensor = std::exchange(message.tensor, Tensor({0}, message.mark.dtype));
-      buffers.push_back({message.peer, static_cast<std::byte*>(tensor.address()), tensor.bytes()});
-    }
+    for (MarkedMessage& message : messages) buffers.push_back(take_buffer(message));
     return buffers;
   };
   std::vector<DeviceBuffer> out = take_buffers(sends);
@@ -301,20 +297,47 @@ void Communicator::receive(std::string_view name, int peer, const Tensor& tensor
   exchange(name, {}, std::span(&message, 1));
 }
 
-PostedMessage Communicator::post_send(std::string_view name, int peer, const Tensor& tensor) {
-  return post(mark_message(name, {.peer = peer, .tensor = tensor}, true), true);
+DeviceBuffer Communicator::take_buffer(MarkedMessage& message) const {
+  TESSERA_CHECK(message.peer != position_, "'{}' has a message of a device to itself",
+                message.mark.name);
+  const Tensor tensor = std::exchange(message.tensor, Tensor({0}, message.mark.dtype));
+  return {message.peer, static_cast<std::byte*>(tensor.address()), tensor.bytes()};
 }
 
-PostedMessage Communicator::post_receive(std::string_view name, int peer, const Tensor& tensor) {
-  return post(mark_message(name, {.peer = peer, .tensor = tensor}, false), false);
+PostedMessage Communicator::post_send(std::string_view name, int peer, const Tensor& tensor,
+                                      const DeviceCall& device) {
+  return post(mark_message(name, {.peer = peer, .tensor = tensor}, true), true, device);
+}
+
+PostedMessage Communicator::post_receive(std::string_view name, int peer, const Tensor& tensor,
+                                         const DeviceCall& device) {
+  return post(mark_message(name, {.peer = peer, .tensor = tensor}, false), false, device);
+}
+
+PostedMessage Communicator::post(MarkedMessage message, bool sent, const DeviceCall& device) {
+  if (device.stream == nullptr) return post(message, sent);
+  TESSERA_CHECK(device_posts_ != nullptr,
+                "'{}' is a message of a device, which the group does not post", message.mark.name);
+  const DeviceBuffer buffer = take_buffer(message);
+  PostedMessage posted = post(message, sent);
+  posted.on_device_ = true;
+  posted.received_bytes_ = sent ? 0 : buffer.bytes;
+  if (buffer.bytes > 0) {
+    posted.device_post_ = device_posts_->post(message.mark.name, buffer, sent, *device.stream);
+  }
+  return posted;
 }
 
 PostedMessage Communicator::post(const MarkedMessage& message, bool sent) {
   return PostedMessage(transport_->post(message, sent));
 }
 
-void Communicator::wait(PostedMessage& message) {
+void Communicator::wait(PostedMessage& message, const DeviceCall& device) {
+  TESSERA_CHECK(message.on_device_ == (device.stream != nullptr),
+                "a wait names a stream if the message is of a device, and only then");
   wait_for_all(std::span(&message, 1));
+  if (message.device_post_) device_posts_->wait(*message.device_post_, *device.stream);
+  posts_received_bytes_ += message.received_bytes_;
   message = {};
   end_call(Collective::message);
 }

@@ -6,8 +6,10 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "comm/device_posts.h"
 #include "comm/device_transport.h"
 #include "comm/fingerprint.h"
 #include "comm/piece_layout.h"
@@ -72,6 +74,9 @@ class Communicator {
   /// is the same on all ranks (see DeviceTransport).
   void use_devices(std::unique_ptr<DeviceLinks> links, int64_t staging_bytes = kDeviceStagingBytes);
 
+  /// Lets later posts be of messages in the memory of devices, which `posts` moves.
+  void use_device_posts(std::unique_ptr<DevicePosts> posts) { device_posts_ = std::move(posts); }
+
   /// Gathers the pieces of all ranks into the whole `to`. `from` is this rank's piece. If the piece
   /// is contiguous, `from` may be its part of `to`. The elements may have any type.
   void all_gather(std::string_view name, const PieceLayout& layout, const Tensor& from,
@@ -116,12 +121,20 @@ class Communicator {
   /// one rank to another match in the order in which each of the two makes its calls, whether it
   /// posts them or uses the calls above. The tensor's memory must stay as it is until wait() has
   /// returned. `name` may be freed before.
-  PostedMessage post_send(std::string_view name, int peer, const Tensor& tensor);
-  PostedMessage post_receive(std::string_view name, int peer, const Tensor& tensor);
+  ///
+  /// On devices, the message moves after the work that the stream has so far. Later work of the
+  /// stream does not wait for it. Such a message is not to this rank itself.
+  PostedMessage post_send(std::string_view name, int peer, const Tensor& tensor,
+                          const DeviceCall& device = {});
+  PostedMessage post_receive(std::string_view name, int peer, const Tensor& tensor,
+                             const DeviceCall& device = {});
   /// Waits until a posted message has moved, which needs that the other rank has posted it too, but
   /// not that it waits. Counts as the call. A message to this rank itself needs both of its posts
   /// before, or throws InternalError.
-  void wait(PostedMessage& message);
+  ///
+  /// On devices, the host waits only until the other rank has posted the message, and compares it.
+  /// The work that the stream gets from now on waits until the message has moved.
+  void wait(PostedMessage& message, const DeviceCall& device = {});
 
   void barrier(std::string_view name);
 
@@ -148,6 +161,9 @@ class Communicator {
   /// Returns a message with its fingerprint, and counts the message.
   MarkedMessage mark_message(std::string_view name, const Message& message, bool sent);
   PostedMessage post(const MarkedMessage& message, bool sent);
+  PostedMessage post(MarkedMessage message, bool sent, const DeviceCall& device);
+  /// Takes the tensor of a message out of it, so that the transport only compares the message.
+  DeviceBuffer take_buffer(MarkedMessage& message) const;
   void move_messages(std::span<const MarkedMessage> sends, std::span<const MarkedMessage> receives);
   void wait_for_all(std::span<const PostedMessage> messages);
 
@@ -162,6 +178,8 @@ class Communicator {
   int64_t staging_bytes_ = kDeviceStagingBytes;
   // Null before use_devices(). Last, so that it is destroyed first: links may refer to the group.
   std::unique_ptr<DeviceTransport> device_;
+  std::unique_ptr<DevicePosts> device_posts_;  // null before use_device_posts()
+  int64_t posts_received_bytes_ = 0;           // by messages that devices moved
 };
 
 }  // namespace tessera

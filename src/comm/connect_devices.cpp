@@ -7,33 +7,40 @@
 #include "base/error.h"
 #include "base/words.h"
 #include "comm/emulated_links.h"
+#include "comm/emulated_posts.h"
 #include "comm/nccl/nccl_links.h"
+#include "comm/nccl/nccl_posts.h"
 #include "comm/throw_on_all.h"
 
 namespace tessera {
 namespace {
 
+[[noreturn]] void refuse(Device device) {
+  if (device == Device::hip) require_device_links(Device::hip);
+  throw InternalError(fmt::format("ranks cannot be joined on the device {}", word(device)));
+}
+
 std::unique_ptr<DeviceLinks> make_links([[maybe_unused]] Communicator& group,
                                         const std::function<Communicator()>& make_group,
                                         Accelerator& accelerator,
                                         [[maybe_unused]] std::chrono::milliseconds timeout) {
-  switch (accelerator.device()) {
-    case Device::emulated:
-      return emulated_links(make_group());
-    case Device::cuda:
+  if (accelerator.device() == Device::emulated) return emulated_links(make_group());
 #if defined(TESSERA_CUDA)
-      return nccl_links(group, accelerator, timeout);
-#else
-      break;
+  if (accelerator.device() == Device::cuda) return nccl_links(group, accelerator, timeout);
 #endif
-    case Device::hip:
-      require_device_links(Device::hip);
-      break;
-    case Device::cpu:
-      break;
-  }
-  throw InternalError(
-      fmt::format("ranks cannot be joined on the device {}", word(accelerator.device())));
+  refuse(accelerator.device());
+}
+
+std::unique_ptr<DevicePosts> make_posts([[maybe_unused]] Communicator& group,
+                                        [[maybe_unused]] std::span<const int> peers,
+                                        const std::function<Communicator()>& make_group,
+                                        Accelerator& accelerator,
+                                        [[maybe_unused]] std::chrono::milliseconds timeout) {
+  if (accelerator.device() == Device::emulated) return emulated_posts(make_group());
+#if defined(TESSERA_CUDA)
+  if (accelerator.device() == Device::cuda) return nccl_posts(group, peers, accelerator, timeout);
+#endif
+  refuse(accelerator.device());
 }
 
 }  // namespace
@@ -42,6 +49,12 @@ void connect_devices(Communicator& group, const std::function<Communicator()>& m
                      Accelerator& accelerator, std::chrono::milliseconds timeout) {
   group.use_devices(make_links(group, make_group, accelerator, timeout));
   require_right_sums(group, accelerator);
+}
+
+void connect_posts(Communicator& group, std::span<const int> peers,
+                   const std::function<Communicator()>& make_group, Accelerator& accelerator,
+                   std::chrono::milliseconds timeout) {
+  group.use_device_posts(make_posts(group, peers, make_group, accelerator, timeout));
 }
 
 void require_device_links(Device device) {

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <functional>
+#include <span>
 
 #include "comm/communicator.h"
 #include "device/accelerator.h"
@@ -16,6 +17,13 @@ namespace tessera {
 /// timeout counts as stuck.
 void connect_devices(Communicator& group, const std::function<Communicator()>& make_group,
                      Accelerator& accelerator, std::chrono::milliseconds timeout);
+
+/// Lets ranks of a group post messages between their devices, to and from the positions `peers`
+/// (Communicator::post_send()). All ranks of the group call it, after connect_devices(). Two ranks
+/// that post messages to each other name each other. The other arguments are as above.
+void connect_posts(Communicator& group, std::span<const int> peers,
+                   const std::function<Communicator()>& make_group, Accelerator& accelerator,
+                   std::chrono::milliseconds timeout);
 
 /// Throws Error if ranks cannot be joined on devices of this kind at all: their library is missing
 /// or too old, or this version does not call it. It is cheap, and is called before a run begins,

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <utility>
 
+#include "comm/device_posts.h"
 #include "comm/transport_post.h"
 
 namespace tessera {
@@ -14,7 +16,8 @@ namespace tessera {
 /// If it is destroyed before wait(), the message is withdrawn, unless it has moved by then. No rank
 /// reads or writes its tensor's memory afterwards. The other rank then cannot end its wait for the
 /// message, and throws Error that names the rank which withdrew it. A rank that has withdrawn a
-/// message makes no more calls in the group.
+/// message makes no more calls in the group. Memory of a device may be used until the streams that
+/// the calls named have done their work.
 class PostedMessage {
  public:
   PostedMessage() = default;
@@ -27,6 +30,10 @@ class PostedMessage {
   explicit PostedMessage(std::unique_ptr<TransportPost> post) : post_(std::move(post)) {}
 
   std::unique_ptr<TransportPost> post_;
+  // If devices move the bytes:
+  bool on_device_ = false;
+  std::unique_ptr<DevicePosts::Post> device_post_;  // null if there are no bytes
+  int64_t received_bytes_ = 0;
 };
 
 }  // namespace tessera

@@ -26,6 +26,15 @@ Communicator& RankGroups::world(std::string_view lane) {
   return find_or_make(std::move(ranks), lane);
 }
 
+void RankGroups::connect_posts(std::span<const Axis> axes, std::string_view lane,
+                               std::span<const int> peers) {
+  Communicator& group = over(axes, lane);
+  if (accelerator_ == nullptr) return;
+  const std::string own_lane = fmt::format("{} of posts of devices", lane);
+  tessera::connect_posts(
+      group, peers, [&] { return join_(group.ranks(), own_lane); }, *accelerator_, timeout_);
+}
+
 Communicator& RankGroups::find_or_make(std::vector<int> ranks, std::string_view lane) {
   // The lock is held while other ranks join: two threads must not make the same communicator.
   const std::scoped_lock lock(mutex_);

@@ -52,6 +52,10 @@ class RankGroups {
                      std::span<const int> stages = {});
   Communicator& world(std::string_view lane);  ///< the communicator of all ranks of the mesh
 
+  /// Lets the communicator over(axes, lane) post messages between the ranks' devices, if they have
+  /// any, to and from the positions `peers` (connect_posts()). All ranks of the group call it once.
+  void connect_posts(std::span<const Axis> axes, std::string_view lane, std::span<const int> peers);
+
   /// Tells the other ranks that this rank cannot go on with the work of the programs, and why.
   /// Calls in which they wait for that work throw Error. The ranks still meet on kControlLane.
   void end_work(std::string_view why) const {

@@ -10,42 +10,12 @@
 #include "comm/any_pieces.h"
 #include "comm/connect_devices.h"
 #include "comm/emulated_links.h"
+#include "comm/rank_device.h"
 #include "device/emulated_accelerator.h"
 #include "support/error_of.h"
 
 namespace tessera {
 namespace {
-
-/// A rank's emulated device, with memory for the operands of a call.
-class RankDevice {
- public:
-  explicit RankDevice(int lanes) : accelerator_(open_emulated(lanes)) {
-    stream_ = accelerator_->make_stream();
-  }
-
-  Accelerator& accelerator() { return *accelerator_; }
-  Stream& stream() { return *stream_; }
-
-  /// A copy of a tensor in the device's memory, `before` bytes behind the memory's beginning.
-  Tensor copy(const Tensor& host, int64_t before = 0) {
-    memory_.push_back(accelerator_->allocate(host.bytes() + before));
-    const Tensor tensor = Tensor::wrap(static_cast<std::byte*>(memory_.back()->address()) + before,
-                                       host.shape(), host.dtype(), accelerator_.get());
-    upload({host.raw(), static_cast<size_t>(host.bytes())}, tensor);
-    return tensor;
-  }
-  DeviceCall call(int64_t workspace_bytes) {
-    memory_.push_back(accelerator_->allocate(workspace_bytes));
-    return {.stream = stream_.get(),
-            .workspace = {static_cast<std::byte*>(memory_.back()->address()),
-                          static_cast<size_t>(workspace_bytes)}};
-  }
-
- private:
-  std::unique_ptr<Accelerator> accelerator_;
-  std::shared_ptr<Stream> stream_;
-  std::vector<std::unique_ptr<DeviceMemory>> memory_;
-};
 
 /// Runs body(group, device) on so many ranks, which are one group of emulated devices that stage
 /// `staging` bytes.

@@ -101,6 +101,51 @@ TEST(Nccl, OneRankSumsOnItsGpu) {
   EXPECT_NO_THROW(sum_on_gpus(1));
 }
 
+/// Two ranks post messages to each other, first all that they send, and wait in the other order.
+TEST(Nccl, TwoRanksPostMessagesBetweenTheirGpus) {
+  if (const auto why = missing_gpus(2)) GTEST_SKIP() << *why;
+  World world(2, std::chrono::seconds(120));
+  std::vector<std::string> received(2);
+  run_ranks(world, [&](int rank) {
+    const auto accelerator =
+        open_accelerator(Device::cuda, "--device", {.index = rank, .ranks = 2});
+    Communicator group = world.group(rank, first_ranks(2));
+    const int peer = 1 - rank;
+    connect_posts(
+        group, std::span(&peer, 1), [&] { return world.group(rank, first_ranks(2), "another"); },
+        *accelerator, std::chrono::seconds(60));
+    constexpr int64_t kElements = int64_t{1} << 22;
+    const auto memory = accelerator->allocate(4 * kElements * 4);
+    const auto tensor = [&](int64_t index) {
+      return Tensor::wrap(static_cast<std::byte*>(memory->address()) + index * kElements * 4,
+                          {kElements}, DType::f32, accelerator.get());
+    };
+    for (const int i : {0, 1}) {
+      const Tensor own = random_tensor({kElements}, DType::f32, 2 * rank + i);
+      upload({own.raw(), static_cast<size_t>(own.bytes())}, tensor(i));
+    }
+    const auto stream = accelerator->make_stream();
+    const DeviceCall call{.stream = stream.get()};
+    std::vector<PostedMessage> messages;
+    for (const int i : {0, 1}) messages.push_back(group.post_send("out", peer, tensor(i), call));
+    for (const int i : {2, 3}) messages.push_back(group.post_receive("out", peer, tensor(i), call));
+    while (!messages.empty()) {
+      group.wait(messages.back(), call);
+      messages.pop_back();
+    }
+    stream->synchronize();
+    received[static_cast<size_t>(rank)] =
+        bytes_of(on_host(tensor(2))) + bytes_of(on_host(tensor(3)));
+  });
+  for (const int rank : {0, 1}) {
+    std::string expected;
+    for (const int i : {0, 1}) {
+      expected += bytes_of(random_tensor({int64_t{1} << 22}, DType::f32, 2 * (1 - rank) + i));
+    }
+    EXPECT_TRUE(received[static_cast<size_t>(rank)] == expected);
+  }
+}
+
 TEST(Nccl, TwoRanksSumOnTheirGpus) {
   if (const auto why = missing_gpus(2)) GTEST_SKIP() << *why;
   EXPECT_NO_THROW(sum_on_gpus(2));

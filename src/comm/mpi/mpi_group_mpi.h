@@ -22,6 +22,12 @@
 
 namespace tessera {
 
+/// How MpiGroup::wait_for() polls.
+struct Polls {
+  int brief_polls = 2000;  ///< see wait_until(); by default, they are reads of shared memory
+  Backoff::Between between = Backoff::Between::sleeps;
+};
+
 /// One group of processes, as one lane of this rank uses it. Its functions wait for the other ranks
 /// of a call, and throw the errors of calls that fail.
 ///
@@ -125,11 +131,6 @@ class MpiGroup {
   /// Returns the memory in which ranks compare messages. Null if the ranks are not all on one
   /// machine, or if that machine has no memory for it.
   SharedMail* mail() { return mail_.get(); }
-  /// How wait_for() polls.
-  struct Polls {
-    int brief_polls = 2000;  ///< see wait_until(); by default, they are reads of shared memory
-    Backoff::Between between = Backoff::Between::sleeps;
-  };
   /// Waits until `is_done()`, which the ranks at `peers` make true. Throws Error if a peer does not
   /// come in time or has ended.
   template <typename Done>
