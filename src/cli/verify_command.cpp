@@ -13,7 +13,6 @@
 #include "cli/several_processes.h"
 #include "comm/processes.h"
 #include "config/mesh_of.h"
-#include "config/pipeline_of.h"
 #include "config/resolve.h"
 #include "verify/verify.h"
 

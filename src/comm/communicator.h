@@ -76,6 +76,7 @@ class Communicator {
 
   /// Lets later posts be of messages in the memory of devices, which `posts` moves.
   void use_device_posts(std::unique_ptr<DevicePosts> posts) { device_posts_ = std::move(posts); }
+  bool has_device_posts() const { return device_posts_ != nullptr; }
 
   /// Gathers the pieces of all ranks into the whole `to`. `from` is this rank's piece. If the piece
   /// is contiguous, `from` may be its part of `to`. The elements may have any type.

@@ -41,11 +41,11 @@ RankControl RankControl::during(std::string work) const {
   return control;
 }
 
-RankControl RankControl::within_stage() const {
+RankControl RankControl::within_stage(std::string_view lane) const {
   RankControl stage = *this;
   if (groups_ == nullptr) return stage;
   const Mesh& mesh = groups_->mesh();
-  stage.world_ = &groups_->over(mesh.axes_of(MeshView::dense), kControlLane);
+  stage.world_ = &groups_->over(mesh.axes_of(MeshView::dense), lane);
   return stage;
 }
 

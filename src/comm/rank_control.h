@@ -40,9 +40,10 @@ class RankControl {
   /// about ranks that do not come in time. All ranks must give the same text.
   RankControl during(std::string work) const;
 
-  /// Returns a copy for agreement among the ranks of this rank's pipeline stage alone, which are in
-  /// ascending order.
-  RankControl within_stage() const;
+  /// Returns a copy for calls of gather() among the ranks of this rank's pipeline stage alone,
+  /// which are in ascending order. Its calls are on `lane`. On another lane than kControlLane they
+  /// end with the work of the programs (attempt_work()).
+  RankControl within_stage(std::string_view lane) const;
 
   /// Returns whether `own` is true on any rank.
   bool any(bool own) const;

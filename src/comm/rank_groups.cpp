@@ -29,7 +29,7 @@ Communicator& RankGroups::world(std::string_view lane) {
 void RankGroups::connect_posts(std::span<const Axis> axes, std::string_view lane,
                                std::span<const int> peers) {
   Communicator& group = over(axes, lane);
-  if (accelerator_ == nullptr) return;
+  if (accelerator_ == nullptr || group.has_device_posts()) return;
   const std::string own_lane = fmt::format("{} of posts of devices", lane);
   tessera::connect_posts(
       group, peers, [&] { return join_(group.ranks(), own_lane); }, *accelerator_, timeout_);

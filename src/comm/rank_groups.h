@@ -53,7 +53,8 @@ class RankGroups {
   Communicator& world(std::string_view lane);  ///< the communicator of all ranks of the mesh
 
   /// Lets the communicator over(axes, lane) post messages between the ranks' devices, if they have
-  /// any, to and from the positions `peers` (connect_posts()). All ranks of the group call it once.
+  /// any, to and from the positions `peers` (connect_posts()). All ranks of the group call it, in
+  /// the same order among such calls. Does nothing if they were connected before.
   void connect_posts(std::span<const Axis> axes, std::string_view lane, std::span<const int> peers);
 
   /// Tells the other ranks that this rank cannot go on with the work of the programs, and why.

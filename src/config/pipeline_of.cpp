@@ -1,6 +1,7 @@
 #include "config/pipeline_of.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <string>
 
@@ -17,6 +18,25 @@
 namespace tessera {
 namespace {
 
+/// Throws Error unless each chunk takes the forward passes in the order of the micro-batches.
+/// Routers' counts of a step and their biases follow that order, and so does one rank.
+void require_ascending_forwards(const PipelineSchedule& schedule) {
+  std::map<int, int> next;  // by chunk: the micro-batch that it takes next
+  for (const std::vector<ScheduleEntry>& list : schedule.ranks) {
+    for (const ScheduleEntry& entry : list) {
+      const auto* const action = std::get_if<ChunkAction>(&entry);
+      if (action == nullptr || action->kind != ActionKind::forward) continue;
+      int& expected = next[action->chunk];
+      if (action->micro_batch != expected) {
+        throw Error(
+            "found the {}, expected micro-batch {} there: a chunk takes them in their order",
+            words_for(*action), expected);
+      }
+      ++expected;
+    }
+  }
+}
+
 /// Returns the schedule of the file that parallel.schedule names.
 PipelineSchedule schedule_of_file(const ParallelSection& parallel, const PipelineShape& shape) {
   return read_for_key("parallel.schedule", parallel.schedule, [&] {
@@ -27,6 +47,7 @@ PipelineSchedule schedule_of_file(const ParallelSection& parallel, const Pipelin
                   nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
     }
     PipelineSchedule schedule = read_schedule(parallel.schedule, shape.ranks, shape.micro_batches);
+    require_ascending_forwards(schedule);
     if (schedule.placement.chunks() != shape.chunks) {
       throw Error(
           "found a schedule for {} chunks, expected {}: parallel.pipeline ({}) * "
@@ -124,12 +145,12 @@ std::vector<RecomputedBlock> recomputed_on(const TrainSection& train, int stage)
   return recomputes ? train.recompute : std::vector<RecomputedBlock>();
 }
 
-void require_no_pipeline(const ParallelSection& parallel) {
+void require_one_chunk(const ParallelSection& parallel, std::string_view command) {
   if (model_chunks(parallel) == 1) return;
   throw Error(
-      "parallel.pipeline ({}) and parallel.virtual_stages ({}): this build checks pipelines but "
-      "does not run them; set both to 1",
-      parallel.pipeline, parallel.virtual_stages);
+      "parallel.pipeline ({}) and parallel.virtual_stages ({}): {} runs the whole model in one "
+      "chunk; set both to 1",
+      parallel.pipeline, parallel.virtual_stages, command);
 }
 
 }  // namespace tessera

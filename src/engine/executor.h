@@ -89,6 +89,8 @@ class Executor {
   void synchronize();
 
   Runtime& runtime() const { return runtime_; }
+  /// Returns the stream of the compute lane; null on the processor.
+  Stream* stream() { return lanes_ ? &lanes_->compute() : nullptr; }
   const MemoryPlan& plan() const { return plan_; }
   const Arena& arena() const { return arena_; }
   const Program& program(int index) const { return *programs_[static_cast<size_t>(index)]; }

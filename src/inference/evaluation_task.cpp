@@ -50,7 +50,7 @@ Mesh evaluation_mesh(const CheckpointEvaluationOptions& options, const LoadedMod
   config.parallel = options.parallel;
   config.file.clear();  // errors must not name the file: the layout comes from the options
   config.data.context = context;
-  require_no_pipeline(config.parallel);
+  require_one_chunk(config.parallel, "eval");
   Mesh mesh = mesh_for_inference(config, options.ranks);
   if (options.batch % data_ranks(mesh) != 0) {
     throw Error(

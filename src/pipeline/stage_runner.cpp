@@ -1,6 +1,8 @@
 #include "pipeline/stage_runner.h"
 
 #include <array>
+#include <set>
+#include <string_view>
 #include <type_traits>
 
 #include <fmt/format.h>
@@ -10,6 +12,8 @@
 namespace tessera {
 void StageRunner::run(const StageList& list,
                       const std::function<void(const StageAction&)>& before) {
+  if (!joined_) join_lanes(list);
+  joined_ = true;
   try {
     for (const StageEntry& entry : list.entries) {
       std::visit(
@@ -37,13 +41,13 @@ void StageRunner::follow(const StageAction& entry,
 void StageRunner::follow(const StageMessage& entry) {
   const bool sends = entry.call == MessageCall::post_send || entry.call == MessageCall::wait_send;
   const Side side{entry.message, sends};
-  Communicator& lane = lane_of(entry.message);
+  Communicator& lane = lane_of(entry.message.kind);
   if (!entry.hold.begins) {
     const auto posted = posted_.find(side);
     TESSERA_CHECK(posted != posted_.end(), "{} were awaited, but not posted",
                   words_for(entry.message));
     const Trace::Span span(trace_, sends ? "wait_send" : "wait_receive", "messages");
-    for (PostedMessage& message : posted->second) lane.wait(message);
+    for (PostedMessage& message : posted->second) lane.wait(message, device_call());
     posted_.erase(posted);
     executor_.hold(entry.hold);
     return;
@@ -54,8 +58,8 @@ void StageRunner::follow(const StageMessage& entry) {
     const std::string name = fmt::format("{}, value {}", words_for(entry.message), i);
     const Tensor& tensor =
         executor_.tensor(entry.hold.values[i], entry.hold.program, entry.hold.micro_batch);
-    posted.push_back(sends ? lane.post_send(name, entry.peer, tensor)
-                           : lane.post_receive(name, entry.peer, tensor));
+    posted.push_back(sends ? lane.post_send(name, entry.peer, tensor, device_call())
+                           : lane.post_receive(name, entry.peer, tensor, device_call()));
   }
 }
 
@@ -72,13 +76,26 @@ void StageRunner::follow(const PassedBoundary& entry) {
   executor_.hold(end_of(entry.to));
 }
 
-/// Returns the communicator of this rank's pipeline for a kind of message. A position in it is a
-/// stage.
-Communicator& StageRunner::lane_of(const BoundaryMessage& message) {
+void StageRunner::join_lanes(const StageList& list) {
   const Mesh& mesh = executor_.program(0).mesh();
   const std::array axes{mesh.pipeline()};
+  if (mesh.size(axes[0]) == 1) return;
+  std::set<int> peers;
+  for (const StageEntry& entry : list.entries) {
+    if (const auto* const message = std::get_if<StageMessage>(&entry)) peers.insert(message->peer);
+  }
+  for (const std::string_view lane : {kActivationsLane, kGradientsLane}) {
+    executor_.runtime().groups().connect_posts(axes, lane,
+                                               std::vector<int>(peers.begin(), peers.end()));
+  }
+}
+
+/// Returns the communicator of this rank's pipeline for a kind of message. A position in it is a
+/// stage.
+Communicator& StageRunner::lane_of(BoundaryKind kind) {
+  const std::array axes{executor_.program(0).mesh().pipeline()};
   return executor_.runtime().groups().over(
-      axes, message.kind == BoundaryKind::activations ? kActivationsLane : kGradientsLane);
+      axes, kind == BoundaryKind::activations ? kActivationsLane : kGradientsLane);
 }
 
 }  // namespace tessera

@@ -38,14 +38,19 @@ class StageRunner {
     auto operator<=>(const Side&) const = default;  // NOLINT(modernize-use-nullptr)
   };
 
+  /// Makes the lanes of messages, before the first of them is posted: that waits for the ranks of
+  /// the other stages, which a post must not do.
+  void join_lanes(const StageList& list);
   void follow(const StageAction& entry, const std::function<void(const StageAction&)>& before);
   void follow(const StageMessage& entry);
   void follow(const KeptBoundary& entry);
   void follow(const PassedBoundary& entry);
-  Communicator& lane_of(const BoundaryMessage& message);
+  Communicator& lane_of(BoundaryKind kind);
+  DeviceCall device_call() { return {.stream = executor_.stream()}; }
 
   Executor& executor_;
   Trace* trace_ = nullptr;
+  bool joined_ = false;
   std::map<Side, std::vector<PostedMessage>> posted_;  // by message: one for each value
 };
 

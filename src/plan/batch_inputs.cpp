@@ -30,8 +30,10 @@ BatchInputs::BatchInputs(const BatchValues& batch, const ParameterList& paramete
     : values(batch), vocabulary_size(embedding_rows(parameters)) {}
 
 void BatchInputs::fill(Executor& executor, int program, int micro_batch, const Batch& batch) const {
-  require_in_vocabulary(batch.tokens, vocabulary_size);
-  require_in_vocabulary(batch.targets, vocabulary_size, nullptr, /*smallest_id=*/-1);
+  if (values.tokens) require_in_vocabulary(batch.tokens, vocabulary_size);
+  if (values.targets) {
+    require_in_vocabulary(batch.targets, vocabulary_size, nullptr, /*smallest_id=*/-1);
+  }
   const auto copy = [&](const std::vector<int32_t>& from, Value to) {
     if (!to) return;  // the chunk has no such input
     const int64_t count = std::ssize(from);

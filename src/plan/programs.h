@@ -78,7 +78,7 @@ StepPrograms step_programs(const RunConfig& config, const MeshRank& mesh_rank = 
 struct PassesToWrite {
   ModelConfig model;
   DType compute = DType::f32;
-  ProgramSize size;  ///< of a micro-batch of all ranks
+  ProgramSize size;     ///< of a micro-batch of all ranks
   Recompute recompute;  ///< of the rank's stage
   ExpertLayout experts;
   ChunkPlacement placement;

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/quantile.h"
 #include "base/text.h"
+#include "config/pipeline_of.h"
 #include "engine/executor.h"
 #include "hardware/device_rate.h"
 #include "plan/product_peak.h"
@@ -104,6 +105,7 @@ KernelsReport measure_kernels(const RunConfig& config, const Repeats& repeats) {
         "run.device is \"cpu\": set it to the device that is measured; of the processor, "
         "`tessera trace summarize` says where a step's time goes");
   }
+  require_one_chunk(config.parallel, "bench kernels");
   Runtime runtime(run_target(config), open_device(config));
   const std::optional<ProductPeak> peak = configured_peak(config, runtime.accelerator());
   const StepPlan plan = plan_step_that_fits(config, runtime.accelerator());

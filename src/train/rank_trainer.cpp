@@ -154,6 +154,10 @@ void RankTrainer::issue(int64_t step, Trace* trace) {
   IssuedStep next{.metrics = {.step = step}, .batches = next_batches(trace)};
   next.data = loader_.state();
   if (on_batches_) on_batches_(rank_, step, next.batches);
+  if (checks_replicas_at(step)) {
+    const auto unequal = unequal_copies(step, [&] { replicas_->check_batches(next.batches); });
+    if (unequal) throw Error("{}", *unequal);
+  }
   step_->set_trace(trace);
   step_->set_micro_batches(position_.micro_batches + (issued_ ? std::ssize(issued_->batches) : 0));
   watch_inputs(step);

@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "comm/rank_sets.h"
+#include "config/mesh_of.h"
 
 namespace tessera {
 namespace {
@@ -17,9 +18,18 @@ namespace {
 constexpr std::initializer_list<Kept> kChecked{Kept::weight, Kept::gradient, Kept::master,
                                                Kept::first_moment, Kept::second_moment};
 
+/// The lane of checks within the work of the programs, with which they end.
+constexpr std::string_view kInputsLane = "inputs";
+
 uint64_t hash_of(const Tensor& tensor) {
   const Tensor host = on_host(tensor);
   return hash({host.raw(), static_cast<size_t>(host.bytes())});
+}
+
+/// Returns the hash of numbers, and of what was hashed before them.
+uint64_t hash_with(uint64_t before, const std::vector<int32_t>& numbers) {
+  const std::array both{before, hash(std::as_bytes(std::span(numbers)))};
+  return hash(std::as_bytes(std::span(both)));
 }
 
 std::string text_of(const RankSet& ranks) {
@@ -35,8 +45,11 @@ ReplicaCheck::ReplicaCheck(const Executor& executor, int programs, const Paramet
     : executor_(executor),
       mesh_(executor.program(0).mesh()),
       control_(control),
-      stage_control_(control.within_stage()) {
-  for (const KeptTensor* tensor : store.tensors_of_all_stages(kChecked)) {
+      stage_control_(control.within_stage(kControlLane)),
+      inputs_control_(control.within_stage(kInputsLane)) {
+  // A main gradient is left out: of one whose sum is shared out only this rank's piece is defined.
+  for (const KeptTensor* tensor : store.tensors_of_all_stages(
+           {Kept::weight, Kept::master, Kept::first_moment, Kept::second_moment})) {
     const std::vector<int>& stages = store.stages(*tensor);
     if (stages.size() > 1) copies_.push_back({tensor->name(), stages, tensor->memory});
   }
@@ -72,7 +85,7 @@ ReplicaCheck::ReplicaCheck(const Executor& executor, int programs, const Paramet
 }
 
 void ReplicaCheck::check_kept() const {
-  const std::optional<std::string> within = difference(kept_);
+  const std::optional<std::string> within = difference(kept_, stage_control_);
   const std::optional<std::string> between = difference_between_stages();
   const std::optional<std::string> any = control_.any_text(within ? within : between);
   if (any) throw Error("{}", *any);
@@ -85,24 +98,43 @@ void ReplicaCheck::check_inputs(int program, int frame) const {
     const ValueInfo& info = executor_.program(program).info(input);
     leaves.push_back({info.name, info.spec.distribution, executor_.tensor(input, program, frame)});
   }
-  const std::optional<std::string> own = difference(leaves);
+  const std::optional<std::string> own = difference(leaves, inputs_control_);
   if (own) throw Error("{}", *own);
+}
+
+void ReplicaCheck::check_batches(std::span<const Batch> batches) const {
+  uint64_t own = 0;
+  for (const Batch& batch : batches) {
+    own = hash_with(own, batch.tokens);
+    own = hash_with(own, batch.targets);
+    own = hash_with(own, batch.positions);
+    own = hash_with(own, batch.document_starts);
+  }
+  const std::vector<uint64_t> all = control_.gather(std::array{own});
+  std::map<int64_t, int> firsts;  // by data rank
+  for (int rank = 0; rank < std::ssize(all); ++rank) {
+    const int first = firsts.try_emplace(data_rank({mesh_, rank}), rank).first->second;
+    if (all[static_cast<size_t>(rank)] == all[static_cast<size_t>(first)]) continue;
+    throw Error("the batches of a step must be the same on ranks {} and {}, but are not", first,
+                rank);
+  }
 }
 
 /// Returns a text about the first leaf whose copies on ranks of this stage differ, the same on all
 /// of them.
-std::optional<std::string> ReplicaCheck::difference(const std::vector<Leaf>& leaves) const {
+std::optional<std::string> ReplicaCheck::difference(const std::vector<Leaf>& leaves,
+                                                    const RankControl& stage) const {
   std::vector<uint64_t> own;
   for (const Leaf& leaf : leaves) own.push_back(hash_of(leaf.tensor));
-  const std::vector<uint64_t> all = stage_control_.gather(own);
-  const int stage = mesh_.stage(control_.rank());
+  const std::vector<uint64_t> all = stage.gather(own);
+  const int own_stage = mesh_.stage(control_.rank());
   const std::vector<int> stage_ranks = mesh_.group(control_.rank(), mesh_.axes_of(MeshView::dense));
   std::string difference;
   int differing = 0;
   for (size_t i = 0; i < leaves.size(); ++i) {
     bool equal = true;
     for (const RankSet& ranks : sets_with_equal_parts(mesh_, leaves[i].distribution)) {
-      if (mesh_.stage(ranks.front()) != stage) continue;
+      if (mesh_.stage(ranks.front()) != own_stage) continue;
       std::map<uint64_t, RankSet> copies;
       for (const int rank : ranks) {
         const auto position = std::ranges::lower_bound(stage_ranks, rank) - stage_ranks.begin();

@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "comm/rank_control.h"
+#include "data/loader.h"
 #include "engine/executor.h"
 #include "state/parameter_store.h"
 
@@ -27,8 +29,12 @@ class ReplicaCheck {
   /// Checks the leaves that are kept between steps; call it between two steps. If copies differ,
   /// throws Error on all ranks, which names the first such leaf, its type and each copy's ranks.
   void check_kept() const;
-  /// Checks the inputs that a program has in a frame (Action::micro_batch) from a batch, after they
-  /// were written. The ranks of a pipeline stage call it together, and throw as check_kept() does.
+  /// Checks that ranks which share sequences have the same batches, whatever their pipeline stage.
+  /// Throws Error on all ranks that names two that have not.
+  void check_batches(std::span<const Batch> batches) const;
+  /// Checks the inputs that a program has in a frame (Action::micro_batch), from a batch or from
+  /// another stage, before it runs. The ranks of a pipeline stage call it together, and throw as
+  /// check_kept() does.
   void check_inputs(int program, int frame) const;
 
  private:
@@ -46,13 +52,15 @@ class ReplicaCheck {
     Tensor tensor;  ///< undefined on other stages
   };
 
-  std::optional<std::string> difference(const std::vector<Leaf>& leaves) const;
+  std::optional<std::string> difference(const std::vector<Leaf>& leaves,
+                                        const RankControl& stage) const;
   std::optional<std::string> difference_between_stages() const;
 
   const Executor& executor_;
   const Mesh& mesh_;
   const RankControl& control_;
   RankControl stage_control_;
+  RankControl inputs_control_;
   std::vector<Leaf> kept_;
   std::vector<StageCopies> copies_;
 };

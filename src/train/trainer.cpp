@@ -15,7 +15,6 @@
 #include "comm/process_groups.h"
 #include "config/effects.h"
 #include "config/mesh_of.h"
-#include "config/pipeline_of.h"
 #include "config/resolve.h"
 #include "engine/count_flops.h"
 #include "engine/executor.h"

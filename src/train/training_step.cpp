@@ -205,30 +205,40 @@ std::optional<std::string> TrainingStep::non_finite_parameter(int64_t& order) co
 
 std::string TrainingStep::find_non_finite(std::span<const Batch> micro_batches,
                                           const RankControl& control) {
-  FiniteCheck check;
   // The position of what the rank found, in an order of all stages: an action of the model comes
   // after all actions that it depends on. Parameters come after all actions.
   constexpr int64_t kNodes = int64_t{1} << 32;  // more than any action has
-  int64_t action_order = 0, nodes_before = 0;
   const int chunk_count = programs_.sets[static_cast<size_t>(set_)].placement.chunks();
+  const int64_t actions_of_micro_batch = int64_t{3} * chunk_count;
+  FiniteCheck check;
+  int64_t action_order = 0;
+  int64_t order = actions_of_micro_batch * std::ssize(micro_batches) * kNodes;
+  std::optional<std::string> own;
+  // Keeps what the last action found, if it comes before what was found so far.
+  const auto end_action = [&] {
+    const int64_t found = action_order * kNodes + check.nodes;
+    if (check.message && found < order) {
+      order = found;
+      own = check.message;
+    }
+    check = {};
+  };
   before_action_ = [&](const StageAction& next) {
-    if (check.message) return;
+    end_action();
     const auto& [kind, chunk, micro_batch] = next.action;
-    const int in_passes = kind == ActionKind::forward ? chunk : 2 * chunk_count - 1 - chunk;
-    action_order = int64_t{2} * chunk_count * micro_batch + in_passes;
-    nodes_before = check.nodes;
+    const int backward = 2 * chunk_count - 1 - chunk;
+    const int in_passes = kind == ActionKind::forward            ? chunk
+                          : kind == ActionKind::weight_gradients ? backward + chunk_count
+                                                                 : backward;
+    action_order = actions_of_micro_batch * micro_batch + in_passes;
   };
   executor_.set_finite_check(&check);
   // Starts from zero gradients: a device may have added those of the next step.
   forward_backward(micro_batches);
   executor_.set_finite_check(nullptr);
   before_action_ = {};
-  int64_t order = action_order * kNodes + (check.nodes - nodes_before);
-  std::optional<std::string> own = check.message;
-  if (!own) {
-    order = int64_t{2} * chunk_count * std::ssize(micro_batches) * kNodes;
-    own = non_finite_parameter(order);
-  }
+  end_action();
+  if (!own) own = non_finite_parameter(order);
   if (own && control.several()) own = fmt::format("on {}, {}", control.text(control.rank()), *own);
   return control.lowest_text(order, own)
       .value_or("the loss or the gradient's norm overflowed although every value is finite");

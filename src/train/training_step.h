@@ -80,7 +80,8 @@ class TrainingStep {
   /// norm is not finite. Returns the learning rate.
   double update(const OptimizerConfig& config, const WeightUpdate& update);
 
-  /// Returns the results of the last forward_backward() and update(). Call it before begin().
+  /// Returns the results of the last forward_backward() and update(). Call it before the next
+  /// forward_backward().
   PendingResults results();
 
   /// Computes the micro-batches once more, from zero gradients, after a loss or gradient norm that

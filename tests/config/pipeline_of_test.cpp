@@ -368,11 +368,11 @@ TEST(PipelineOf, RecomputesOnTheStagesThatAreNamed) {
   EXPECT_THAT(error_of([&] { train_of("[1, 1]"); }), HasSubstr("names stage 1 twice"));
 }
 
-TEST(PipelineOf, IsRefusedWhereItDoesNotRunYet) {
-  EXPECT_NO_THROW(require_no_pipeline(pipeline({}).parallel));
+TEST(PipelineOf, IsRefusedWhereACommandRunsOneChunk) {
+  EXPECT_NO_THROW(require_one_chunk(pipeline({}).parallel, "eval"));
   for (const std::string key : {"parallel.pipeline=2", "parallel.virtual_stages=2"}) {
-    EXPECT_THAT(error_of([&] { require_no_pipeline(pipeline({key}).parallel); }),
-                HasSubstr("this build checks pipelines but does not run them; set both to 1"));
+    EXPECT_THAT(error_of([&] { require_one_chunk(pipeline({key}).parallel, "eval"); }),
+                HasSubstr("eval runs the whole model in one chunk; set both to 1"));
   }
 }
 
