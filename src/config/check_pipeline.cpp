@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/words.h"
 #include "config/mesh_of.h"
 #include "config/pipeline_of.h"
 
@@ -77,18 +76,6 @@ void check_recomputing_stages(const RunConfig& config, Contradictions& found) {
   }
 }
 
-void check_losses(const RunConfig& config, Contradictions& found) {
-  const ModelConfig& model = config.model;
-  if (!model.mixture() || model.balance_coefficient == 0 ||
-      model.balance_form != BalanceForm::pooled) {
-    return;
-  }
-  found.add(
-      "{}, and model.balance_form is \"{}\", a loss over all layers together; set it to \"{}\", "
-      "set model.balance_coefficient to 0, or leave the model in one chunk",
-      chunks_text(config.parallel), word(BalanceForm::pooled), word(BalanceForm::per_layer));
-}
-
 }  // namespace
 
 void check_pipeline(const RunConfig& config, Contradictions& found) {
@@ -96,7 +83,6 @@ void check_pipeline(const RunConfig& config, Contradictions& found) {
   if (model_chunks(parallel) == 1) return;
   const bool given = !parallel.stage_layers.balanced && !parallel.stage_layers.counts.empty();
   given ? check_given_layers(config, found) : check_enough_layers(config, found);
-  check_losses(config, found);
   check_recomputing_stages(config, found);
   const std::optional<ScheduleKind> kind = schedule_kind(parallel);
   if (!kind || model_chunks(parallel) > config.model.layers + 2) return;

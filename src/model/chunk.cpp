@@ -3,7 +3,8 @@
 // 1. declare(): the inputs from the batch, i32 [tokens] of this rank, and the states.
 // 2. write_forward(): the embedding of the tokens, the layers, the last norm. A chunk without the
 //    embedding or the head has the boundary to another chunk there.
-// 3. write_router_losses(): the balance loss and the z-loss of all mixture layers, [1] each.
+// 3. write_router_losses(): the balance loss and the z-loss of all mixture layers, [1] each. A
+//    balance loss that pools the layers of several chunks is in the last of them.
 // 4. write_loss(): linear map of the head and cross-entropy as one operation, which computes the
 //    gradients of its inputs too while it has a piece of the logits.
 // 5. write_backward(): differentiate() appends the gradient of each node. It begins with *seeds*,
@@ -16,10 +17,10 @@
 
 #include "engine/differentiate.h"
 #include "engine/rematerialize.h"
+#include "model/balance_loss.h"
 #include "ops/collective/convert.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/loss/cross_entropy.h"
-#include "ops/router/balance_counts.h"
 #include "ops/router/losses.h"
 #include "ops/update/kept_values.h"
 
@@ -59,6 +60,7 @@ class ChunkWriter {
     declare();
     const LayerWriter layers = write_forward();
     write_router_losses(layers.routed());
+    for (const Value value : chunk_.boundary_out.values()) builder_.output(value);
     if (range_.head) write_loss();
     chunk_.outline.parameters = std::move(writer_.parameters);
     write_backward();
@@ -79,7 +81,9 @@ class ChunkWriter {
       chunk_.balance_step = writer_.balance_step;
     }
     chunk_.batch = declare_batch(builder_, size_, writer_.layout, range_.embedding, range_.head);
-    if (!range_.embedding) chunk_.boundary_in = boundary("boundary_in", range_.layers.first);
+    if (range_.embedding) return;
+    chunk_.boundary_in = boundary("boundary_in", range_.layers.first);
+    declare_balance_sums(writer_, "boundary_in", range_.layers.first, chunk_.boundary_in);
   }
 
   /// Declares, as inputs, the values that pass between two chunks before layer `layer`.
@@ -97,7 +101,6 @@ class ChunkWriter {
       hidden_ = layers.final_norm();
     } else {
       chunk_.boundary_out = layers.end();
-      for (const Value value : chunk_.boundary_out.values()) builder_.output(value);
     }
     return layers;
   }
@@ -128,8 +131,6 @@ class ChunkWriter {
     return result;
   }
 
-  Value total(std::span<const Value> losses) { return add(builder_, losses, writer_.wide()); }
-
   void write_router_losses(const std::vector<RoutedLayer>& routed) {
     const ModelConfig& config = writer_.config;
     const auto scope = builder_.scope("router_losses", Block::router);
@@ -147,52 +148,24 @@ class ChunkWriter {
       }
     }
     if (config.balance_coefficient > 0 && !routed.empty()) {
-      chunk_.balance_loss = total(balance_losses(routed, tokens_so_far));
-      builder_.output(chunk_.balance_loss);
-      chunk_.outline.sums.balance = scalar_sum("sum:balance_loss", chunk_.balance_loss);
+      note_balance_loss(write_balance_loss(writer_, routed, tokens_so_far, chunk_.boundary_in,
+                                           range_.layers.end));
     }
     if (!z_losses.empty()) {
-      chunk_.router_z_loss = total(z_losses);
+      chunk_.router_z_loss = add(builder_, z_losses, writer_.wide());
       builder_.output(chunk_.router_z_loss);
       chunk_.outline.sums.router_z = scalar_sum("sum:router_z_loss", chunk_.router_z_loss);
     }
   }
 
-  /// Returns the counts for a layer's balance loss. If the data axis has one rank,
-  /// BalanceTokens::rank means the same as BalanceTokens::micro_batch.
-  Value balance_counts(const RoutedLayer& layer, Value tokens_so_far) {
-    const BalanceTokens tokens = writer_.config.balance_tokens;
-    if (tokens == BalanceTokens::global_batch) {
-      return step_counts(builder_, tokens_so_far, layer.counts);
-    }
-    const Mesh& mesh = writer_.mesh();
-    const bool splits_sequences =
-        std::ranges::any_of(mesh.data(), [&](Axis level) { return mesh.size(level) > 1; });
-    return tokens == BalanceTokens::rank && splits_sequences
-               ? set_counts(builder_, layer.chosen, writer_.config.router_classes())
-               : layer.counts;
-  }
-
-  std::vector<Value> balance_losses(const std::vector<RoutedLayer>& routed,
-                                    std::span<const Value> tokens_so_far) {
-    const ModelConfig& config = writer_.config;
-    std::vector<Value> probabilities, counts, losses;
-    for (size_t i = 0; i < routed.size(); ++i) {
-      probabilities.push_back(routed[i].probabilities);
-      counts.push_back(balance_counts(routed[i], tokens_so_far[i]));
-    }
-    const bool pooled = config.balance_form == BalanceForm::pooled;
-    TESSERA_CHECK(!pooled || (range_.layers.first == 0 && range_.layers.end == config.layers),
-                  "a balance loss that pools all layers in a chunk of layers {} to {}",
-                  range_.layers.first, range_.layers.end);
-    const size_t layers_per_loss = pooled ? routed.size() : 1;
-    for (size_t i = 0; i < routed.size(); i += layers_per_loss) {
-      losses.push_back(load_balance_loss(
-          builder_, std::span(probabilities).subspan(i, layers_per_loss),
-          std::span(counts).subspan(i, layers_per_loss), config.balance_coefficient,
-          config.experts_per_token, config.balance_form));
-    }
-    return losses;
+  /// Makes the balance loss an output, or passes on the sums for it.
+  void note_balance_loss(const BalanceResults& results) {
+    chunk_.boundary_out.probability_sums = results.passed_on.probability_sums;
+    chunk_.boundary_out.counts = results.passed_on.counts;
+    if (!results.loss) return;
+    chunk_.balance_loss = *results.loss;
+    builder_.output(chunk_.balance_loss);
+    chunk_.outline.sums.balance = scalar_sum("sum:balance_loss", chunk_.balance_loss);
   }
 
   void write_loss() {
@@ -220,7 +193,9 @@ class ChunkWriter {
     }
     if (!range_.head) {
       chunk_.boundary_out_gradients = boundary("of_boundary_out", range_.layers.end);
-      const std::vector<Value> results = chunk_.boundary_out.values();
+      declare_balance_gradients(writer_, "of_boundary_out", range_.layers.end,
+                                chunk_.boundary_out_gradients);
+      const std::vector<Value> results = with_gradients(chunk_.boundary_out).values();
       const std::vector<Value> gradients = chunk_.boundary_out_gradients.values();
       TESSERA_CHECK(results.size() == gradients.size(), "{} values pass on, {} gradients come back",
                     results.size(), gradients.size());
@@ -233,7 +208,7 @@ class ChunkWriter {
       return;
     }
     const std::vector<Value> gradients =
-        differentiate(builder_, seeds, chunk_.boundary_in.values());
+        differentiate(builder_, seeds, with_gradients(chunk_.boundary_in).values());
     for (const Value gradient : gradients) {
       TESSERA_CHECK(bool(gradient), "the chunk's results do not depend on one of its inputs");
       builder_.output(gradient);
@@ -244,6 +219,13 @@ class ChunkWriter {
     chunk_.boundary_in_gradients.stream = *next++;
     if (in.output) chunk_.boundary_in_gradients.output = *next++;
     if (in.router) chunk_.boundary_in_gradients.router = *next++;
+    if (in.probability_sums) chunk_.boundary_in_gradients.probability_sums = *next++;
+  }
+
+  /// Returns the values of a boundary that have gradients: all but the counts.
+  static Boundary with_gradients(Boundary boundary) {
+    boundary.counts = {};
+    return boundary;
   }
 
   Chunk& chunk_;

@@ -53,7 +53,7 @@ struct StepSum {
 /// The sums that the passes of a step add to; none if the model, or the chunk, has no such loss.
 struct StepSums {
   std::optional<StepSum> cross_entropy;  ///< over the target tokens
-  std::optional<StepSum> balance;
+  std::optional<StepSum> balance;  ///< of a pooled loss: in the last chunk with mixture layers
   std::optional<StepSum> router_z;
   /// By mixture layer, [classes]: the experts, then the skip class if there is one.
   std::vector<StepSum> expert_tokens;
@@ -95,7 +95,8 @@ struct Chunk {
 
   /// Inputs from the previous chunk, and their gradients, which are outputs of the backward pass.
   Boundary boundary_in, boundary_in_gradients;
-  /// Outputs for the next chunk, and their gradients, which are inputs of the backward pass.
+  /// Outputs for the next chunk, and their gradients, which are inputs of the backward pass. A
+  /// value without a gradient has none on either side.
   Boundary boundary_out, boundary_out_gradients;
 
   /// The gradients of the losses, [1]: states that are set before a step, to the same value on all
@@ -114,9 +115,8 @@ struct Chunk {
   Value balance_loss, router_z_loss;  ///< [1]: sums over tokens, like the loss; outputs
 };
 
-/// Writes a rank's chunk, which recomputes the named blocks, and returns it. Throws InternalError
-/// if the balance loss pools all layers but the chunk does not have all of them. Throws Error, with
-/// the numbers, if the model or the batch does not divide over the mesh.
+/// Writes a rank's chunk, which recomputes the named blocks, and returns it. Throws Error, with the
+/// numbers, if the model or the batch does not divide over the mesh.
 Chunk write_chunk(const ModelConfig& config, DType compute, const ProgramSize& size,
                   const Recompute& recompute, const ChunkRange& range,
                   const MeshRank& mesh_rank = {}, const ExpertLayout& experts = {});

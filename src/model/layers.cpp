@@ -62,7 +62,7 @@ Embedded write_embedding(ModelWriter& writer, Value tokens) {
 
 std::vector<Value> Boundary::values() const {
   std::vector<Value> result;
-  for (const Value value : {stream, output, router}) {
+  for (const Value value : {stream, output, router, probability_sums, counts}) {
     if (value) result.push_back(value);
   }
   return result;
@@ -78,9 +78,10 @@ Boundary boundary_inputs(ModelWriter& writer, const std::string& name, const Sha
         TensorPiece(writer.mesh(), distribution, whole, writer.builder.program().rank()).shape();
     return writer.builder.input(fmt::format("{}.{}", name, part), {own, dtype, distribution});
   };
-  if (layer == 0) return {input("stream", config.hidden_size, writer.compute), {}, {}};
-  const DType stream_dtype = config.residual_scaling ? writer.wide() : writer.compute;
-  Boundary boundary{input("stream", config.hidden_size, stream_dtype), {}, {}};
+  const bool is_wide = layer > 0 && config.residual_scaling;
+  Boundary boundary;
+  boundary.stream = input("stream", config.hidden_size, is_wide ? writer.wide() : writer.compute);
+  if (layer == 0) return boundary;
   if (config.residual_scaling)
     boundary.output = input("output", config.hidden_size, writer.compute);
   const bool has_routers = layer > config.dense_layers && layer < config.layers;
@@ -182,7 +183,9 @@ Boundary LayerWriter::end() {
     boundary_.stream = add(writer_.builder, addends, writer_.compute);
     boundary_.output = {};
   }
-  return boundary_;
+  Boundary end = boundary_;
+  end.probability_sums = end.counts = {};  // from the program before
+  return end;
 }
 
 Value LayerWriter::final_norm() {

@@ -12,14 +12,17 @@
 
 namespace tessera {
 
-/// The values that pass from one layer to the next. The tensor axis splits their positions. A value
-/// that the model does not have is null.
+/// The values that pass from one layer to the next, or from one program to the next. A value that
+/// the model does not have is null. The tensor axis splits the positions of the first three.
 struct Boundary {
   Value stream;  ///< the residual stream, [tokens, hidden]
   /// Of the last sublayer, [tokens, hidden], not yet added to the stream. Between two programs only
   /// a model with residual scaling has it: others pass on the sum.
   Value output;
   Value router;  ///< the last router's state, [tokens, router_size], if routers are depth-averaged
+  /// Sums over all mixture layers so far: see EarlierLayers. Only programs that train pass them on,
+  /// if their load-balance loss pools all layers. The counts have no gradient.
+  Value probability_sums, counts;
 
   /// Returns the values that are not null, in the order above.
   std::vector<Value> values() const;
@@ -27,7 +30,8 @@ struct Boundary {
 
 /// Declares, as inputs of this program, the values that another program computed before layer
 /// `layer`, and returns them. Before the first layer there is the stream alone. `name` begins the
-/// names of the inputs. `tokens` has one dim.
+/// names of the inputs. `tokens` has one dim. The sums for a load-balance loss are not among them:
+/// see declare_balance_sums().
 Boundary boundary_inputs(ModelWriter& writer, const std::string& name, const Shape& tokens,
                          int64_t layer);
 
@@ -69,7 +73,7 @@ class LayerWriter {
  public:
   /// Begins with the stream from the embedding, or with the boundary from a program that ended
   /// before layer `layer`.
-  LayerWriter(ModelWriter& writer, Value stream) : writer_(writer), boundary_{stream, {}, {}} {}
+  LayerWriter(ModelWriter& writer, Value stream) : writer_(writer) { boundary_.stream = stream; }
   LayerWriter(ModelWriter& writer, const Boundary& boundary, int64_t layer)
       : writer_(writer), boundary_(boundary), begins_with_sum_(layer > 0 && !boundary.output) {}
 
@@ -78,8 +82,9 @@ class LayerWriter {
   /// Writes the norm after the model's last layer. Returns its result, [tokens, hidden].
   Value final_norm();
 
-  /// Returns the values that the layers written so far pass on to another program. Writes the
-  /// addition of the last output to the stream, where that does not change the bits.
+  /// Returns the values that the layers written so far pass on to another program, without the sums
+  /// for a load-balance loss. Writes the addition of the last output to the stream, where that does
+  /// not change the bits.
   Boundary end();
   /// Returns the mixture layers written so far.
   const std::vector<RoutedLayer>& routed() const { return routed_; }

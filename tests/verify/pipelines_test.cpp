@@ -127,7 +127,6 @@ TEST_P(PipelineOfFamily, HasTheBitsOfOneRankWithEverySchedule) {
   ModelConfig model = testing::small_family(GetParam());
   model.layers = 4;
   if (model.tied_head) model.tied_head = false;
-  if (model.balance_form == BalanceForm::pooled) model.balance_form = BalanceForm::per_layer;
   for (const Cut& cut : every_schedule()) {
     SCOPED_TRACE(cut.text());
     LayoutTrial trial = trial_of(model, cut);
@@ -205,6 +204,37 @@ TEST(Pipeline, GoesWithEachOtherAxis) {
         SCOPED_TRACE(trial.mesh.text());
         const TrialBatches batches = batches_of(trial);
         expect_same_model(run_layout(one_rank(trial), batches), run_layout(trial, batches));
+      }
+    }
+  }
+}
+
+/// A loss over all layers, for every set of tokens, in every schedule, where ranks have their own
+/// tokens. Each stage begins its sums with those of the stage before, rank by rank, so they have
+/// the bits of the same ranks with the whole model.
+TEST(Pipeline, PoolsTheBalanceOfAllChunks) {
+  ModelConfig model = laid_out_mixture();
+  model.layers = 4;
+  model.balance_form = BalanceForm::pooled;
+  model.balance_coefficient = 0.1;
+  for (const BalanceTokens tokens :
+       {BalanceTokens::rank, BalanceTokens::micro_batch, BalanceTokens::global_batch}) {
+    model.balance_tokens = tokens;
+    for (const Cut& cut : every_schedule()) {
+      SCOPED_TRACE(fmt::format("{}, {}", word(tokens), cut.text()));
+      const LayoutTrial trial = trial_of(model, cut, {.data = {2}});
+      LayoutTrial whole = trial;
+      whole.mesh = Mesh({.data = {2}});
+      whole.pipeline = {};
+      const TrialBatches batches = batches_of(trial);
+      const LayoutResults expected = run_layout(whole, batches);
+      const LayoutResults found = run_layout(trial, batches);
+      expect_same_model(expected, found);
+      for (size_t i = 0; i < expected.steps.size(); ++i) {
+        EXPECT_EQ(found.steps[i].results.balance, expected.steps[i].results.balance);
+      }
+      for (const auto& [name, tensor] : expected.gradients.back()) {
+        expect_same_bits(tensor, found.gradients.back().at(name), name);
       }
     }
   }

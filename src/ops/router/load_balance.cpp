@@ -11,7 +11,9 @@ namespace tessera {
 namespace {
 
 // A loss is probability_sums(), their sum over the ranks, and LoadBalanceLoss, which multiplies the
-// sums by the counts. losses.h has the formulas.
+// sums by the counts. losses.h has the formulas. Of earlier layers there is one sum of counts,
+// which stands before the counts of this program's layers: so all are added in the order of the
+// layers.
 
 /// The numbers that LoadBalanceLoss and its gradient share. E is the number of experts.
 struct Balance {
@@ -58,8 +60,8 @@ BalanceLayers layers_on_device(std::span<const Tensor> counts) {
 /// Returns the labels of sums and counts, of one set of tokens or of several.
 std::string_view set_labels(const Spec& counts) { return counts.shape.rank() == 1 ? "E!" : "s E!"; }
 
-/// inputs: the gradient of the loss [1], then each layer's counts [experts] or [sets, experts];
-/// output: the gradient of the sums of probabilities, f64 of the same shape.
+/// inputs: the gradient of the loss [1], then counts, [experts] or [sets, experts] each; output:
+/// the gradient of the sums of probabilities, f64 of the same shape.
 class LoadBalanceGradient final : public Operation {
  public:
   explicit LoadBalanceGradient(const Balance& balance) : balance_(balance) {}
@@ -98,8 +100,8 @@ class LoadBalanceGradient final : public Operation {
   Balance balance_;
 };
 
-/// inputs: the sums of probabilities f64 [experts] or [sets, experts], then each layer's counts of
-/// the same shape, i32 or f64; output [1].
+/// inputs: the sums of probabilities f64 [experts] or [sets, experts], then counts of the same
+/// shape, i32 or f64; output [1].
 class LoadBalanceLoss final : public Operation {
  public:
   explicit LoadBalanceLoss(const Balance& balance) : balance_(balance) {}
@@ -110,9 +112,7 @@ class LoadBalanceLoss final : public Operation {
     return fmt::format("~{}, {} -> u", labels, repeated(labels, inputs.size() - 1));
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    TESSERA_EXPECT(*this, std::ssize(inputs) == balance_.layers + 1,
-                   "{} inputs; sums and the counts of {} layers are expected", inputs.size(),
-                   balance_.layers);
+    TESSERA_EXPECT(*this, inputs.size() >= 2, "sums and counts are expected");
     TESSERA_EXPECT(*this,
                    inputs[0].dtype == DType::f64 &&
                        (inputs[0].shape.rank() == 1 || inputs[0].shape.rank() == 2),
@@ -160,32 +160,111 @@ class LoadBalanceLoss final : public Operation {
   Balance balance_;
 };
 
+/// inputs: counts of layers, i32 or f64, [experts] or [sets, experts] each; output: their sum.
+class SumOfCounts final : public Operation {
+ public:
+  std::string_view name() const override { return "sum_of_counts"; }
+
+  std::string labels(std::span<const Spec> inputs) const override {
+    return inputs[0].shape.rank() == 1 ? repeated("~E", inputs.size(), " + ") + " -> E"
+                                       : repeated("~s E", inputs.size(), " + ") + " -> s E";
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, !inputs.empty(), "the counts of a layer are expected");
+    for (const Spec& counts : inputs) {
+      TESSERA_EXPECT(
+          *this,
+          (counts.dtype == DType::i32 || counts.dtype == DType::f64) && is_like(counts, inputs[0]),
+          "counts {} of a layer, the first are {}", text_of(counts), text_of(inputs[0]));
+    }
+    return {{inputs[0].shape, inputs[0].dtype}};
+  }
+
+  void run(const Execution& execution) const override {
+    const Tensor& sums = execution.outputs[0];
+    if (execution.stream != nullptr) {
+      return for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+        sum_of_counts_device<Vendor>(layers_on_device(execution.inputs), sums.address(),
+                                     *execution.stream);
+      });
+    }
+    sums.dtype() == DType::i32 ? add_all<int32_t>(execution.inputs, sums)
+                               : add_all<double>(execution.inputs, sums);
+  }
+
+ private:
+  template <typename T>
+  static void add_all(std::span<const Tensor> counts, const Tensor& sums) {
+    for (int64_t e = 0; e < sums.elements(); ++e) {
+      T sum = 0;
+      for (const Tensor& layer : counts) sum += layer.data<T>()[e];
+      sums.data<T>()[e] = sum;
+    }
+  }
+};
+
+/// Returns the number of a rank's sets of tokens, or none if all ranks share one (losses.h).
+std::optional<int64_t> sets_of(const Builder& builder, Value counts) {
+  const Shape& shape = builder.spec(counts).shape;
+  return shape.rank() == 2 ? std::optional(shape[0]) : std::nullopt;
+}
+
+/// Returns counts in the order in which they are added: of earlier layers, then of each layer.
+std::vector<Value> with_earlier(std::span<const Value> counts, const EarlierLayers& earlier) {
+  std::vector<Value> all;
+  if (earlier.layers > 0) all.push_back(earlier.counts);
+  all.insert(all.end(), counts.begin(), counts.end());
+  return all;
+}
+
+/// Returns probability_sums() of the earlier layers and these.
+Value sums_with_earlier(Builder& builder, std::span<const Value> probabilities,
+                        std::optional<int64_t> sets, const EarlierLayers& earlier) {
+  const auto before = earlier.layers > 0 ? std::optional(earlier.probability_sums) : std::nullopt;
+  return probability_sums(builder, probabilities, sets, before);
+}
+
 }  // namespace
+
+Value sum_of_counts(Builder& builder, std::span<const Value> counts) {
+  return builder.apply_single(std::make_shared<SumOfCounts>(), {counts.begin(), counts.end()});
+}
+
+EarlierLayers layers_so_far(Builder& builder, std::span<const Value> probabilities,
+                            std::span<const Value> counts, const EarlierLayers& earlier) {
+  return {.layers = earlier.layers + std::ssize(probabilities),
+          .probability_sums =
+              sums_with_earlier(builder, probabilities, sets_of(builder, counts[0]), earlier),
+          .counts = sum_of_counts(builder, with_earlier(counts, earlier))};
+}
 
 Value load_balance_loss(Builder& builder, std::span<const Value> probabilities,
                         std::span<const Value> counts, double coefficient, int64_t k,
-                        BalanceForm form) {
-  TESSERA_CHECK(form == BalanceForm::pooled || probabilities.size() == 1,
-                "a load-balance loss of {} layers in the form of one", probabilities.size());
+                        BalanceForm form, const EarlierLayers& earlier) {
+  const int64_t layers = earlier.layers + std::ssize(probabilities);
+  TESSERA_CHECK(form == BalanceForm::pooled || layers == 1,
+                "a load-balance loss of {} layers in the form of one", layers);
+  TESSERA_CHECK(counts.size() == probabilities.size(), "the counts of {} layers; expected {}",
+                counts.size(), probabilities.size());
   const Program& program = builder.program();
   const Spec spec = builder.spec(probabilities[0]);
-  const Shape counts_shape = builder.spec(counts[0]).shape;
-  const auto sets = counts_shape.rank() == 2 ? std::optional(counts_shape[0]) : std::nullopt;
+  const std::optional<int64_t> sets = sets_of(builder, counts[0]);
   const auto experts = static_cast<double>(spec.shape[1]);
   const Balance balance{
       .scale =
           (form == BalanceForm::per_layer ? coefficient / static_cast<double>(k) : coefficient) *
           experts,
-      .layers = std::ssize(probabilities),
+      .layers = layers,
       .tokens = sets ? tokens_of_set(program.mesh(), spec, *sets)
                      : logical_extent(program.mesh(), spec.distribution, 0, spec.shape[0]),
       .dtype = spec.dtype};
-  const Value sums = probability_sums(builder, probabilities, sets);
+  const Value sums = sums_with_earlier(builder, probabilities, sets, earlier);
   // On an axis that splits the sets, ranks have different sets, so nothing is summed.
   std::vector<Value> inputs{
       sets ? sum_of_ranks(builder, sums, {Placement::invariant, Placement::sharded})
            : sum_of_ranks(builder, sums, {Placement::invariant})};
-  inputs.insert(inputs.end(), counts.begin(), counts.end());
+  const std::vector<Value> all_counts = with_earlier(counts, earlier);
+  inputs.insert(inputs.end(), all_counts.begin(), all_counts.end());
   return builder.apply_single(std::make_shared<LoadBalanceLoss>(balance), std::move(inputs));
 }
 

@@ -33,6 +33,14 @@ __global__ void mean_of_counts(int64_t experts, const double* sum, const int32_t
   }
 }
 
+/// Writes sums_e = Σ_l counts_le, in one block.
+template <typename Count>
+__global__ void add_layer_counts(BalanceLayers layers, Count* sums) {
+  for (int64_t e = threadIdx.x; e < layers.experts; e += blockDim.x) {
+    sums[e] = static_cast<Count>(layer_counts(layers, e));
+  }
+}
+
 /// Writes loss = factor · Σ_e (Σ_l counts_le) sums_e, in one block.
 __global__ void balance_loss(BalanceLayers layers, float factor, const double* sums, float* loss) {
   float total = 0;
@@ -74,6 +82,17 @@ void step_counts_device(int64_t experts, const double* sum, const int32_t* count
   launch(mean_of_counts, {.threads = kBalanceThreads}, stream, experts, sum, counts, means);
 }
 
+template <typename Vendor>
+void sum_of_counts_device(const BalanceLayers& layers, void* sums, Stream& stream) {
+  const Grid grid{.threads = kBalanceThreads};
+  if (layers.counts_are_means) {
+    launch(add_layer_counts<double>, grid, stream, layers, static_cast<double*>(sums));
+  } else {
+    launch(add_layer_counts<int32_t>, grid, stream, layers, static_cast<int32_t*>(sums));
+  }
+}
+
+template void sum_of_counts_device<ThisVendor>(const BalanceLayers&, void*, Stream&);
 template void load_balance_loss_device<ThisVendor>(const BalanceLayers&, double, const double*,
                                                    float*, Stream&);
 template void load_balance_gradient_device<ThisVendor>(const BalanceLayers&, double, const float*,

@@ -13,6 +13,13 @@ namespace tessera {
 // the mean times the number of tokens, a scalar [1], because the loss of the whole program is a sum
 // over tokens. That sum is divided at the end by the number of tokens of the global batch.
 
+/// The layers that other programs have before this one's, for a loss that pools all layers.
+struct EarlierLayers {
+  int64_t layers = 0;      ///< their number; without any, the values are null
+  Value probability_sums;  ///< as probability_sums() returns it
+  Value counts;            ///< Σ_l counts_le, in the type and shape of a layer's counts
+};
+
 /// Returns the load-balance loss. For each layer, `probabilities` holds [tokens, experts], and
 /// `counts` [experts] is the number of tokens that chose each expert, before any are dropped. There
 /// are L layers, T tokens and E experts, of which a token chooses k. With
@@ -39,15 +46,28 @@ namespace tessera {
 ///
 /// In balance f_e = k / E for any set, and Σ_e P_e = 1. So the mean over a step's tokens is the
 /// same for all three sets of tokens.
+///
+/// `earlier` has the layers of other programs, which come before those of this program. L counts
+/// them too. They have a part in a pooled loss only. The loss has the same bits as if one program
+/// had all layers; on a device, the order of its sums may differ.
 Value load_balance_loss(Builder& builder, std::span<const Value> probabilities,
                         std::span<const Value> counts, double coefficient, int64_t k,
-                        BalanceForm form);
+                        BalanceForm form, const EarlierLayers& earlier = {});
+
+/// Returns the given layers and those before them as the earlier layers of the program that
+/// continues.
+EarlierLayers layers_so_far(Builder& builder, std::span<const Value> probabilities,
+                            std::span<const Value> counts, const EarlierLayers& earlier = {});
 
 /// Returns Σ_lt p_lte in f64 [experts], a part of load_balance_loss(), from the probabilities of
 /// each layer. It is partial over the axes that split the tokens. With `sets`, it is
-/// [sets, experts]: a sum for each of the rank's sets of tokens (see set_counts()).
+/// [sets, experts]: a sum for each of the rank's sets of tokens (see set_counts()). The sum begins
+/// with `earlier`, the result for the layers before, if there are any.
 Value probability_sums(Builder& builder, std::span<const Value> probabilities,
-                       std::optional<int64_t> sets = {});
+                       std::optional<int64_t> sets = {}, std::optional<Value> earlier = {});
+
+/// Returns Σ_l counts_le of layers' counts, in their type and shape. There is no gradient.
+Value sum_of_counts(Builder& builder, std::span<const Value> counts);
 
 /// Returns the router z-loss, coefficient · mean over tokens of (log Σ_e exp logit_te)². Logits are
 /// [tokens, experts] in f32 or f64. The loss is partial over the axes that split the tokens.

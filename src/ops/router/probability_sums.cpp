@@ -1,5 +1,9 @@
 #include <optional>
 
+#include <fmt/format.h>
+
+#include "ops/collective/convert.h"
+#include "ops/elementwise/elementwise.h"
 #include "ops/labels.h"
 #include "ops/router/losses.h"
 #include "ops/router/processor_rows.h"
@@ -67,27 +71,54 @@ class ProbabilitySumsGradient final : public Operation {
   Sets sets_;
 };
 
-/// inputs: the probabilities of each layer, [tokens, experts]; output: f64 [experts], or
-/// [sets, experts].
+/// inputs: the probabilities of each layer, [tokens, experts], then the sums of earlier layers, if
+/// there are any; output: f64 [experts], or [sets, experts]. The sums are of the same type.
 class ProbabilitySums final : public Operation {
  public:
-  explicit ProbabilitySums(Sets sets) : sets_(sets) {}
+  ProbabilitySums(Sets sets, bool has_earlier) : sets_(sets), has_earlier_(has_earlier) {}
   std::string_view name() const override { return "probability_sums"; }
 
   std::string labels(std::span<const Spec> inputs) const override {
+    if (has_earlier_) {
+      return sets_ ? repeated("~(s n!) E", layers_in(inputs), " + ") + " + ~s E -> s E"
+                   : repeated("~n! E", layers_in(inputs), " + ") + " + ~E -> E";
+    }
     return sets_ ? repeated("~(s n) E", inputs.size(), " + ") + " -> s E"
                  : repeated("~n E", inputs.size(), " + ") + " -> E";
   }
+  /// Returns the rule for axes that split a set's tokens, where the earlier sums are partial as the
+  /// result is. Labels cannot state it: they take a term without the split label for a whole one.
+  /// So with earlier sums they call the tokens whole.
+  HandRule hand_rule() const override {
+    if (!has_earlier_) return {};
+    return [has_sets = sets_.has_value()](
+               Axis, std::span<const TypeOnAxis> inputs) -> std::optional<std::vector<TypeOnAxis>> {
+      const TypeOnAxis& layer = inputs.front();
+      const bool splits_a_set = layer.split() && layer.dim == 0 && (!has_sets || layer.factor > 0);
+      if (!splits_a_set || inputs.back().placement != Placement::partial) return std::nullopt;
+      for (const TypeOnAxis& other : inputs.first(inputs.size() - 1)) {
+        if (other == layer) continue;
+        throw DistributionError(
+            fmt::format("a layer's probabilities are {}; expected {}", other.text(), layer.text()));
+      }
+      return std::vector<TypeOnAxis>{partial()};
+    };
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    TESSERA_EXPECT(*this, !inputs.empty(), "the probabilities of a layer are expected");
-    for (const Spec& layer : inputs) {
+    TESSERA_EXPECT(*this, inputs.size() > (has_earlier_ ? 1 : 0),
+                   "the probabilities of a layer are expected");
+    const Spec result{shape_of_sums(sets_, inputs[0].shape[1]), DType::f64};
+    TESSERA_EXPECT(*this, !has_earlier_ || is_like(inputs.back(), result),
+                   "sums {} of earlier layers; expected {}", text_of(inputs.back()),
+                   text_of(result));
+    for (const Spec& layer : inputs.first(layers_in(inputs))) {
       TESSERA_EXPECT(*this, is_router_matrix(layer) && is_like(layer, inputs[0]),
                      "probabilities {} of a layer, the first are {}", text_of(layer),
                      text_of(inputs[0]));
     }
     TESSERA_EXPECT(*this, inputs[0].shape[0] % sets_.value_or(1) == 0, "{} tokens in {} sets",
                    inputs[0].shape[0], *sets_);
-    return {{shape_of_sums(sets_, inputs[0].shape[1]), DType::f64}};
+    return {result};
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,
@@ -96,11 +127,18 @@ class ProbabilitySums final : public Operation {
     const Value shared = builder.apply_single(
         std::make_shared<ProbabilitySumsGradient>(builder.spec(self.inputs[0]), sets_),
         {output_gradients[0]});
-    return std::vector<Value>(self.inputs.size(), shared);
+    std::vector<Value> result(self.inputs.size(), shared);
+    // A copy, because the gradient may be an input of the program, and no program passes on one of
+    // its inputs as an output.
+    if (has_earlier_) {
+      const Value copy = add(builder, output_gradients, DType::f64);
+      result.back() = use_like(builder, copy, output_gradients[0]);
+    }
+    return result;
   }
 
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
-    const auto layers = std::ssize(inputs);
+    const auto layers = static_cast<int64_t>(layers_in(inputs));
     const Shape& shape = inputs[0].shape;
     if (target.device != Device::cpu) {
       return layers * probability_blocks(layers, shape[0]) * shape[1] * dtype_size(DType::f32);
@@ -118,6 +156,11 @@ class ProbabilitySums final : public Operation {
   /// fixed, so the sum does not depend on the number of threads.
   static constexpr int64_t kBlockTokens = 256;
   int64_t sets() const { return sets_.value_or(1); }
+  /// Returns the number of layers of these inputs, without the earlier ones.
+  template <typename Input>
+  size_t layers_in(std::span<const Input> inputs) const {
+    return inputs.size() - (has_earlier_ ? 1 : 0);
+  }
   /// Returns the number of blocks of a set, given the tokens of all sets.
   int64_t blocks_of_set(int64_t tokens) const {
     return (tokens / sets() + kBlockTokens - 1) / kBlockTokens;
@@ -126,29 +169,33 @@ class ProbabilitySums final : public Operation {
   void run_on_device(const Execution& execution) const {
     TESSERA_CHECK(sets() == 1, "the probabilities of {} sets on a device", sets());
     const Shape& shape = execution.inputs[0].shape();
-    BalanceLayers layers{.count = static_cast<int>(execution.inputs.size()),
-                         .tokens = shape[0],
-                         .experts = shape[1]};
+    const std::span<const Tensor> probabilities =
+        execution.inputs.first(layers_in(execution.inputs));
+    BalanceLayers layers{
+        .count = static_cast<int>(probabilities.size()), .tokens = shape[0], .experts = shape[1]};
     TESSERA_CHECK(layers.count <= BalanceLayers::kMostLayers,
                   "the probabilities of {} layers on a device", layers.count);
-    for (size_t layer = 0; layer < execution.inputs.size(); ++layer) {
-      layers.probabilities[layer] = execution.inputs[layer].pointer<float>();
+    for (size_t layer = 0; layer < probabilities.size(); ++layer) {
+      layers.probabilities[layer] = probabilities[layer].pointer<float>();
     }
+    const double* earlier = has_earlier_ ? execution.inputs.back().pointer<double>() : nullptr;
     for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
-      probability_sums_device<Vendor>(layers, reinterpret_cast<float*>(execution.workspace.data()),
+      probability_sums_device<Vendor>(layers, earlier,
+                                      reinterpret_cast<float*>(execution.workspace.data()),
                                       execution.outputs[0].pointer<double>(), *execution.stream);
     });
   }
 
-  /// Writes result[set, e] = Σ_l Σ_{t in set} p_l[t, e]: first the sum of each block of tokens, in
-  /// the probabilities' type, then the sum of the blocks of a set in f64.
+  /// Writes result[set, e] = earlier[set, e] + Σ_l Σ_{t in set} p_l[t, e]: first the sum of each
+  /// block of tokens, in the probabilities' type, then the sum of the blocks of a set in f64.
   template <typename T>
   void evaluate(const Execution& execution) const {
     const Shape& shape = execution.inputs[0].shape();
     const int64_t tokens = shape[0] / sets();  // the tokens of a set
     const int64_t experts = shape[1];
     const int64_t set_blocks = blocks_of_set(shape[0]);
-    const int64_t all_blocks = std::ssize(execution.inputs) * sets() * set_blocks;
+    const auto layer_count = static_cast<int64_t>(layers_in(execution.inputs));
+    const int64_t all_blocks = layer_count * sets() * set_blocks;
     T* sums = reinterpret_cast<T*>(execution.workspace.data());  // [layers, sets, blocks, experts]
     parallel_each(execution.runtime.threads(), all_blocks, row_grain(kBlockTokens * experts),
                   [&](int64_t block) {
@@ -167,8 +214,8 @@ class ProbabilitySums final : public Operation {
     for (int64_t set = 0; set < sets(); ++set) {
       double* result = execution.outputs[0].data<double>() + set * experts;
       for (int64_t e = 0; e < experts; ++e) {
-        double sum = 0;
-        for (int64_t layer = 0; layer < std::ssize(execution.inputs); ++layer) {
+        double sum = has_earlier_ ? execution.inputs.back().data<double>()[set * experts + e] : 0;
+        for (int64_t layer = 0; layer < layer_count; ++layer) {
           const T* block_sums = sums + (layer * sets() + set) * set_blocks * experts + e;
           for (int64_t block = 0; block < set_blocks; ++block) {
             sum += static_cast<double>(block_sums[block * experts]);
@@ -180,14 +227,17 @@ class ProbabilitySums final : public Operation {
   }
 
   Sets sets_;
+  bool has_earlier_;
 };
 
 }  // namespace
 
 Value probability_sums(Builder& builder, std::span<const Value> probabilities,
-                       std::optional<int64_t> sets) {
-  return builder.apply_single(std::make_shared<ProbabilitySums>(sets),
-                              {probabilities.begin(), probabilities.end()});
+                       std::optional<int64_t> sets, std::optional<Value> earlier) {
+  std::vector<Value> inputs(probabilities.begin(), probabilities.end());
+  if (earlier) inputs.push_back(*earlier);
+  return builder.apply_single(std::make_shared<ProbabilitySums>(sets, earlier.has_value()),
+                              std::move(inputs));
 }
 
 }  // namespace tessera

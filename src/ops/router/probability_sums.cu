@@ -28,12 +28,13 @@ __global__ void sum_probabilities(BalanceLayers layers, float* parts) {
   }
 }
 
-/// Writes sums_e = Σ parts[layer, block, e] over layers and blocks, with one thread per expert.
-__global__ void add_probability_parts(const float* parts, int64_t count, int64_t experts,
-                                      double* sums) {
+/// Writes sums_e = earlier_e + Σ parts[layer, block, e] over layers and blocks, with one thread per
+/// expert.
+__global__ void add_probability_parts(const double* earlier, const float* parts, int64_t count,
+                                      int64_t experts, double* sums) {
   const int64_t e = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (e >= experts) return;
-  double sum = 0;
+  double sum = earlier == nullptr ? 0 : earlier[e];
   for (int64_t part = 0; part < count; ++part) sum += parts[part * experts + e];
   sums[e] = sum;
 }
@@ -58,8 +59,8 @@ int64_t probability_grid(int64_t items) {
 }  // namespace
 
 template <typename Vendor>
-void probability_sums_device(const BalanceLayers& layers, float* parts, double* sums,
-                             Stream& stream) {
+void probability_sums_device(const BalanceLayers& layers, const double* earlier, float* parts,
+                             double* sums, Stream& stream) {
   const int64_t blocks = probability_blocks(layers.count, layers.tokens);
   with_pack_size<kPackSize<float>>(layers.experts, [&](auto size) {
     const auto packs =
@@ -72,7 +73,7 @@ void probability_sums_device(const BalanceLayers& layers, float* parts, double* 
   });
   launch(add_probability_parts,
          {.blocks = probability_grid(layers.experts), .threads = kProbabilityThreads}, stream,
-         parts, blocks * layers.count, layers.experts, sums);
+         earlier, parts, blocks * layers.count, layers.experts, sums);
 }
 
 template <typename Vendor>
@@ -88,7 +89,8 @@ void probability_sums_gradient_device(int64_t tokens, int64_t experts,
   });
 }
 
-template void probability_sums_device<ThisVendor>(const BalanceLayers&, float*, double*, Stream&);
+template void probability_sums_device<ThisVendor>(const BalanceLayers&, const double*, float*,
+                                                  double*, Stream&);
 template void probability_sums_gradient_device<ThisVendor>(int64_t, int64_t, const double*, float*,
                                                            Stream&);
 

@@ -90,11 +90,11 @@ inline int64_t probability_blocks(int64_t layers, int64_t tokens) {
   return std::clamp<int64_t>((tokens + kBlockTokens - 1) / kBlockTokens, 1, max_blocks);
 }
 
-/// Writes sums_e = Σ_lt p_lte, in f64 [experts]. It does not read layers.counts. `parts` is scratch
-/// memory, [layers, probability_blocks(), experts].
+/// Writes sums_e = earlier_e + Σ_lt p_lte, in f64 [experts]; `earlier` may be null. It does not
+/// read layers.counts. `parts` is scratch memory, [layers, probability_blocks(), experts].
 template <typename Vendor>
-void probability_sums_device(const BalanceLayers& layers, float* parts, double* sums,
-                             Stream& stream);
+void probability_sums_device(const BalanceLayers& layers, const double* earlier, float* parts,
+                             double* sums, Stream& stream);
 /// Writes probabilities_gradient_te = sums_gradient_e, [tokens, experts].
 template <typename Vendor>
 void probability_sums_gradient_device(int64_t tokens, int64_t experts, const double* sums_gradient,
@@ -104,6 +104,10 @@ void probability_sums_gradient_device(int64_t tokens, int64_t experts, const dou
 template <typename Vendor>
 void step_counts_device(int64_t experts, const double* sum, const int32_t* counts, double* means,
                         Stream& stream);
+
+/// Writes sums_e = Σ_l counts_le, in the type of the counts. Does not read the probabilities.
+template <typename Vendor>
+void sum_of_counts_device(const BalanceLayers& layers, void* sums, Stream& stream);
 
 /// Writes loss[0] = factor · Σ_e (Σ_l counts_le) sums_e. Does not read the probabilities.
 template <typename Vendor>

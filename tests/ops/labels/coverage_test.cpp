@@ -202,6 +202,12 @@ TEST_F(Coverage, EveryOperationOfAProgramIsInTheTableOfLabels) {
   EXPECT_GE(names_used().size(), 45U);
 }
 
+/// Cuts the model behind its first two layers.
+std::vector<ChunkRange> two_chunks(const ModelConfig& config) {
+  return {{.layers = {0, 2}, .embedding = true, .head = false},
+          {.layers = {2, config.layers}, .embedding = false, .head = true}};
+}
+
 /// Operations that only ranks have are in the table too, or have a rule by hand with its own test.
 TEST_F(Coverage, EveryOperationOfAMeshIsInTheTableOrHasATestOfItsRuleByHand) {
   for (const int expert_ranks : {1, 2}) {
@@ -229,8 +235,21 @@ TEST_F(Coverage, EveryOperationOfAMeshIsInTheTableOrHasATestOfItsRuleByHand) {
   of_large_matrices.feed_forward_size = 1200;
   const Mesh mesh({.tensor = 2, .context = 2, .data = {2}});
   require_programs(of_large_matrices, DType::f32, {.sequences = 4, .context = 16}, {mesh, 0});
-  for (const char* const of_ranks :
-       {"repeat_heads", "row_squares", "scale_rows", "set_counts", "step_counts"}) {
+  // Chunks that pass on the sums of a loss.
+  ModelConfig in_chunks = small_mixture();
+  in_chunks.layers = 4;
+  in_chunks.balance_form = BalanceForm::pooled;
+  for (const BalanceTokens tokens :
+       {BalanceTokens::rank, BalanceTokens::micro_batch, BalanceTokens::global_batch}) {
+    in_chunks.balance_tokens = tokens;
+    for (const ChunkRange& range : two_chunks(in_chunks)) {
+      const ProgramSize size{.sequences = 4, .context = 16};
+      require(write_chunk(in_chunks, DType::f32, size, {}, range, {mesh, 0}).program);
+      require(write_chunk(in_chunks, DType::f32, size, {}, range).program);
+    }
+  }
+  for (const char* const of_ranks : {"repeat_heads", "row_squares", "scale_rows", "set_counts",
+                                     "step_counts", "sum_of_counts"}) {
     EXPECT_TRUE(names_used().contains(of_ranks)) << of_ranks;
   }
   for (const auto& [operation, test] : rules_by_hand()) {

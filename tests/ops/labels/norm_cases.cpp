@@ -62,6 +62,16 @@ void add_norm(std::vector<LabelCase>& cases, const NormForm& form) {
        }});
 }
 
+/// Adds the norm of a sum that another program has computed.
+void add_norm_of_sum(std::vector<LabelCase>& cases, NormKind kind) {
+  cases.push_back({name_of({.kind = kind}, ""),
+                   {{"a", 4}, {"channel", 12}, {"one", 1}},
+                   [=](Builder& builder, const LabelRanges& of) {
+                     const Value sum = declared(builder, {of("a"), of("channel")});
+                     norm_of_sum(builder, sum, declared(builder, {of("channel")}), {.kind = kind});
+                   }});
+}
+
 void write_scaled(Builder& builder, const LabelRanges& of, bool streams) {
   const auto rows = [&] { return declared(builder, {of("a"), of("channel")}); };
   const auto scale = [&] {
@@ -148,6 +158,7 @@ void add_steps(std::vector<LabelCase>& cases, bool centred, bool weighted) {
 std::vector<LabelCase> norm_label_cases() {
   std::vector<LabelCase> cases;
   for (const bool streams : {false, true}) add_scaled(cases, streams);
+  for (const NormKind kind : {NormKind::rms, NormKind::layer}) add_norm_of_sum(cases, kind);
   for (const bool centred : {false, true}) {
     for (const bool weighted : {false, true}) add_steps(cases, centred, weighted);
   }

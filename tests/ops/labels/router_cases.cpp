@@ -91,6 +91,33 @@ void add_balance(std::vector<LabelCase>& cases, size_t layers) {
   }
 }
 
+/// Sums that begin with those of earlier layers, for one set of tokens or several.
+void add_earlier_layers(std::vector<LabelCase>& cases, size_t layers) {
+  const std::map<std::string, int64_t> extents{{"s", 2}, {"n", 6}, {"E", 4}};
+  for (const bool of_sets : {false, true}) {
+    const auto sums_shape = [=](const LabelRanges& of) {
+      return of_sets ? Shape{of("s"), of("E")} : Shape{of("E")};
+    };
+    cases.push_back({"probability_sums", extents, [=](Builder& builder, const LabelRanges& of) {
+                       std::vector<Value> probabilities;
+                       for (size_t i = 0; i < layers; ++i) {
+                         const int64_t tokens = of_sets ? of("s") * of("n") : of("n");
+                         probabilities.push_back(declared(builder, {tokens, of("E")}));
+                       }
+                       const auto sets = of_sets ? std::optional(of("s")) : std::nullopt;
+                       probability_sums(builder, probabilities, sets,
+                                        declared(builder, sums_shape(of)));
+                     }});
+    cases.push_back({"sum_of_counts", extents, [=](Builder& builder, const LabelRanges& of) {
+                       std::vector<Value> counts;
+                       for (size_t i = 0; i < layers; ++i) {
+                         counts.push_back(declared(builder, sums_shape(of)));
+                       }
+                       sum_of_counts(builder, counts);
+                     }});
+  }
+}
+
 /// The same where a rank has some sets of tokens, each with its own sums and counts.
 void add_balance_of_sets(std::vector<LabelCase>& cases, size_t layers) {
   const std::map<std::string, int64_t> extents{{"s", 2}, {"n", 3}, {"E", 4}, {"k", 2}, {"u", 1}};
@@ -180,6 +207,7 @@ std::vector<LabelCase> router_label_cases() {
   for (const size_t layers : {1, 2}) {
     add_balance(cases, layers);
     add_balance_of_sets(cases, layers);
+    add_earlier_layers(cases, layers);
   }
   add_balance_counts(cases);
   return cases;

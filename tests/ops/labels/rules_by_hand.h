@@ -60,6 +60,7 @@ inline const std::map<std::string, NamedTest>& rules_by_hand() {
       {"newton_schulz_of_blocks", blocks},
       {"zeros", shared_states},
       {"own_piece", conversions},
+      {"probability_sums", {"verify/pipelines_test.cpp", "Pipeline", "PoolsTheBalanceOfAllChunks"}},
       {"reduce_experts", mixture},
       {"reduce_experts_gradient", mixture},
       {"return_to_pieces", shared_matrices},
