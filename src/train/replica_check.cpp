@@ -37,6 +37,8 @@ ReplicaCheck::ReplicaCheck(const Executor& executor, int programs, const Paramet
       control_(control),
       stage_control_(control.within_stage()) {
   for (const KeptTensor* tensor : store.tensors_of_all_stages(kChecked)) {
+    // Each stage adds its own part to its main gradient.
+    if (tensor->kind == Kept::gradient) continue;
     const std::vector<int>& stages = store.stages(*tensor);
     if (stages.size() > 1) copies_.push_back({tensor->name(), stages, tensor->memory});
   }
