@@ -45,7 +45,7 @@ class ReplicaCheck {
     Tensor tensor;
   };
 
-  /// A kept tensor that several stages have.
+  /// A kept tensor of which several stages have the same.
   struct StageCopies {
     std::string name;
     std::vector<int> stages;

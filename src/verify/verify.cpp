@@ -117,7 +117,15 @@ std::string compare_bits(const LayoutTrial& layout_trial, const TrialBatches& ba
   for (const Axis level : layout_trial.mesh.data())
     trial.sum_order.levels.push_back(layout_trial.mesh.size(level));
   trial.sum_order.wire = layout_trial.shard.gradients_wire;
-  return first_different_bits(run_layout(trial, batches), layout).value_or("");
+  LayoutResults one_rank = run_layout(trial, batches);
+  LayoutResults compared = layout;
+  if (layout_trial.pipeline.has_chunks()) {
+    // A chunk adds up the routers' losses of its own layers, one rank those of all layers at once.
+    for (LayoutResults* results : {&one_rank, &compared}) {
+      for (LayoutStep& step : results->steps) step.results.balance = step.results.router_z = 0;
+    }
+  }
+  return first_different_bits(one_rank, compared).value_or("");
 }
 
 /// Records the mistakes that a run of the layout shows by itself. Keeps those of an earlier run.
@@ -196,10 +204,10 @@ std::string why_bits_not_compared(const LayoutTrial& trial) {
       trial.mesh.size(trial.mesh.expert()) != 1) {
     return "ranks that share a model or its experts split sums within a pass";
   }
-  if (stages > 1 && trial.model.tied_head) {
-    return "two pipeline stages have the table of the tied head, and add up its gradient";
+  if (trial.pipeline.has_chunks() && trial.model.tied_head) {
+    return "two chunks of the pipeline have the table of the tied head, and add up its gradient";
   }
-  if (tokens_seen(trial).all) {
+  if (data_ranks(trial.mesh) > 1 && tokens_seen(trial).all) {
     return "the balance loss, the balancing biases or the capacity are of the tokens of all ranks";
   }
   return "";

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -122,6 +123,49 @@ class ProcessRuns : public ::testing::Test {
     const Result processes = run_processes(2, training(of_processes, layout));
     ASSERT_EQ(processes.status, 0) << processes.output;
     expect_same_run(of_threads, of_processes, 4, {}, 2);
+  }
+  /// Keys of a model of so many layers that goes into a pipeline of so many stages.
+  static Arguments pipeline(int stages, int layers, const Arguments& more = {}) {
+    const Arguments keys = joined(set("parallel.pipeline", std::to_string(stages)),
+                                  set("model.layers", std::to_string(layers)));
+    return joined(joined(keys, set("model.balance_form", "'layer'")), more);
+  }
+  /// Trains in pipelines on four threads and on four processes.
+  void expect_bits_of_threads_in_pipelines() const {
+    const Arguments batch = set("train.global_batch", "8");
+    const std::vector<std::pair<std::string, Arguments>> layouts{
+        {"4 pipeline", pipeline(4, 8, joined(batch, set("parallel.schedule", "'zb-v'")))},
+        {"2 pipeline x 2 data", pipeline(2, 2, joined(batch, set("model.tied_head", "true")))}};
+    for (const auto& [mesh, keys] : layouts) {
+      SCOPED_TRACE(mesh);
+      const std::string of_threads = "threads of " + mesh, of_processes = "processes of " + mesh;
+      const Result threads = run(training(of_threads, joined(keys, {"--ranks", "4"})));
+      ASSERT_EQ(threads.status, 0) << threads.output;
+      const Result processes = run_processes(4, training(of_processes, keys));
+      ASSERT_EQ(processes.status, 0) << processes.output;
+      EXPECT_NE(processes.output.find("4 ranks (" + mesh + ")"), std::string::npos)
+          << processes.output;
+      expect_same_run(of_threads, of_processes, 8);
+    }
+  }
+  /// A pipeline of processes that trains until somebody ends it.
+  struct StartedPipeline {
+    std::unique_ptr<Subprocess> launcher;
+    std::vector<pid_t> stages;
+  };
+  /// Starts a pipeline of three stages and waits until it has saved a checkpoint.
+  StartedPipeline start_pipeline(const std::string& name) const {
+    const Arguments endless =
+        joined(joined(set("train.steps", "100000"), set("train.stop_after", "100000")),
+               joined(set("checkpoint.every", "5"), set("run.rank_timeout", "2")));
+    StartedPipeline started{
+        start(3, training(name, pipeline(3, 3, joined(endless, set("train.global_batch", "6"))))),
+        {}};
+    EXPECT_TRUE(await_checkpoint(name)) << started.launcher->output();
+    const std::vector<pid_t> all = processes_of(*started.launcher);
+    EXPECT_GE(all.size(), 3U) << started.launcher->output();
+    if (all.size() >= 3) started.stages.assign(all.end() - 3, all.end());
+    return started;
   }
   /// Trains on two processes of which the first is stopped by a fault, "KIND:N:PATH" with the path
   /// in the run's folder, and expects the other to say these words and to end.

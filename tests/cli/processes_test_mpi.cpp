@@ -77,6 +77,26 @@ TEST_F(ProcessesTest, GiveTheBitsOfThreads) {
   }
 }
 
+TEST_F(ProcessesTest, InPipelinesGiveTheBitsOfThreads) { expect_bits_of_threads_in_pipelines(); }
+
+/// mpirun names a process that is killed. One that is stopped, the other stages name.
+TEST_F(ProcessesTest, AStageThatIsKilledOrStoppedIsNamed) {
+  for (const size_t victim : {0U, 1U, 2U}) {
+    const bool stops = victim != 2;
+    SCOPED_TRACE(fmt::format("stage {} is {}", victim, stops ? "stopped" : "killed"));
+    const auto [started, stages] = start_pipeline(fmt::format("stage-{}", victim));
+    ASSERT_EQ(stages.size(), 3U) << started->output();
+    ::kill(stages[victim], stops ? SIGSTOP : SIGKILL);
+    EXPECT_NE(started->wait(), 0);
+    if (stops) {
+      EXPECT_THAT(started->output(), AllOf(HasSubstr(fmt::format("ank {} (", victim)),
+                                           HasSubstr("does not answer: it is stopped, or gone")));
+    } else {
+      EXPECT_THAT(started->output(), HasSubstr(fmt::format("process rank {} ", victim)));
+    }
+  }
+}
+
 /// Each process has an emulated device of its own, with kernels, streams and graphs.
 TEST_F(ProcessesTest, OnDevicesGiveTheBitsOfThreads) {
   expect_bits_of_threads_on_devices("experts",

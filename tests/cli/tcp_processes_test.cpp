@@ -73,6 +73,30 @@ TEST_F(TcpProcessesTest, OnDevicesGiveTheBitsOfThreads) {
   expect_bits_of_threads_on_devices("muon", cut_by_muon());
 }
 
+TEST_F(TcpProcessesTest, InPipelinesGiveTheBitsOfThreads) { expect_bits_of_threads_in_pipelines(); }
+
+/// The stages wait for messages of each other, and all for the first.
+TEST_F(TcpProcessesTest, AStageThatIsKilledOrStoppedIsNamed) {
+  for (const bool stops : {false, true}) {
+    for (const size_t victim : {0U, 1U, 2U}) {
+      SCOPED_TRACE(fmt::format("stage {} is {}", victim, stops ? "stopped" : "killed"));
+      const auto [started, stages] = start_pipeline(fmt::format("{}-{}", stops, victim));
+      ASSERT_EQ(stages.size(), 3U) << started->output();
+      ::kill(stages[victim], stops ? SIGSTOP : SIGKILL);
+      const std::string words = victim == 0 ? (stops ? "it has not answered for "
+                                                     : "through which the ranks meet, is lost")
+                                : stops     ? fmt::format("rank {} did not come", victim)
+                                        : fmt::format("rank {} failed: its process on ", victim);
+      for (int i = 0; i < 600 && started->output().find(words) == std::string::npos; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      }
+      ::kill(stages[victim], SIGKILL);
+      EXPECT_NE(started->wait(), 0);
+      EXPECT_THAT(started->output(), HasSubstr(words));
+    }
+  }
+}
+
 /// The cores that single threads of a process are bound to.
 std::set<std::string> bound_cores(pid_t process) {
   std::set<std::string> cores;

@@ -125,6 +125,16 @@ TEST_F(RankFailures, OfAnyFileEndATrainingRun) {
       24, [&] { fs::remove_all(root_ / "run"); }, [&] { train_on_four(config("run")); });
 }
 
+/// Stages that wait for messages of the one that fails end as well.
+TEST_F(RankFailures, OfAnyFileEndATrainingRunOfAPipeline) {
+  with_failing_files(
+      12, [&] { fs::remove_all(root_ / "run"); },
+      [&] {
+        train_on_four(config("run", {"model.layers=4", "parallel.tensor=1", "parallel.pipeline=4",
+                                     "train.global_batch=4"}));
+      });
+}
+
 TEST_F(RankFailures, OfAnyFileEndAResume) {
   train_on_four(config("begun", {"train.stop_after=2"}));
   with_failing_files(
@@ -145,15 +155,27 @@ TEST_F(RankFailures, OfAnyFileEndAnEvaluation) {
       });
 }
 
-TEST_F(RankFailures, OfExpertsWithTooManyRowsLoseNoStep) {
+class TooManyRows : public RankFailures,
+                    public ::testing::WithParamInterface<std::vector<std::string>> {};
+
+TEST_P(TooManyRows, LoseNoStep) {
   // A router that learns this fast soon prefers some experts.
   const auto mixture = [&](const std::string& run, double bound, const std::string& more) {
-    return config(
-        run, {"model.experts=8", "model.experts_per_token=2", "model.expert_size=16",
-              "model.feed_forward_size=0", "parallel.tensor=1", "parallel.expert=4",
-              "parallel.expert_exchange=\"all_to_all\"", "train.global_batch=4", "train.steps=40",
-              "train.evaluate_every=0", "optimizer.learning_rate=0.1", "checkpoint.every=0",
-              fmt::format("parallel.expert_rows_bound={}", bound), more});
+    std::vector<std::string> keys{"model.experts=8",
+                                  "model.experts_per_token=2",
+                                  "model.expert_size=16",
+                                  "model.feed_forward_size=0",
+                                  "parallel.tensor=1",
+                                  "parallel.expert_exchange=\"all_to_all\"",
+                                  "train.global_batch=4",
+                                  "train.steps=40",
+                                  "train.evaluate_every=0",
+                                  "optimizer.learning_rate=0.1",
+                                  "checkpoint.every=0",
+                                  fmt::format("parallel.expert_rows_bound={}", bound),
+                                  more};
+    keys.insert(keys.end(), GetParam().begin(), GetParam().end());
+    return config(run, keys);
   };
   const auto tensors = [&](const std::string& run, int64_t step) {
     const fs::path folder = checkpoint_path(root_ / run / kCheckpointsName, step);
@@ -180,6 +202,14 @@ TEST_F(RankFailures, OfExpertsWithTooManyRowsLoseNoStep) {
   train_on_four(mixture("bounded", 0, stop_after(step + 2)), true);
   EXPECT_TRUE(tensors("free", step + 2) == tensors("bounded", step + 2));
 }
+
+/// In one stage, and in the last of two, of which the other computes the next micro-batch.
+INSTANTIATE_TEST_SUITE_P(OfExperts, TooManyRows,
+                         ::testing::Values(std::vector<std::string>{"parallel.expert=4"},
+                                           std::vector<std::string>{
+                                               "parallel.pipeline=2", "parallel.expert=2",
+                                               "model.layers=2", "model.dense_layers=1",
+                                               "model.feed_forward_size=24"}));
 
 /// Held-out data that fails on one rank: as soon as it is asked for anything, or when it is read.
 class FailingSource final : public InstanceSource {

@@ -11,6 +11,7 @@
 #include "plan/programs.h"
 #include "support/random_batches.h"
 #include "verify/layout_run.h"
+#include "verify/pipeline_trials.h"
 
 namespace tessera {
 namespace {
@@ -24,34 +25,37 @@ struct PlantedNan {
   std::string parameter;
 };
 
-/// What the ranks of a mesh say of a step, after NaNs were planted. Each rank has two micro-batches
-/// of its own.
-std::set<std::string> found_non_finite(const Mesh& mesh, const std::vector<PlantedNan>& planted) {
+ModelConfig small_dense(int64_t layers) {
   ModelConfig model;
-  model.layers = 2;
+  model.layers = layers;
   model.hidden_size = 16;
   model.heads = 4;
   model.kv_heads = 4;
   model.feed_forward_size = 24;
   model.vocabulary_size = 32;
-  const ProgramSize size{.sequences = 4, .context = 16};
-  const auto batches = testing::random_batches(size, model.vocabulary_size, 1, 2, 7).front();
+  return model;
+}
+
+/// What the ranks of a trial say of a step, after NaNs were planted. Each rank has micro-batches of
+/// its own.
+std::set<std::string> found_non_finite(const LayoutTrial& trial,
+                                       const std::vector<PlantedNan>& planted) {
+  const auto batches =
+      testing::random_batches(trial.size, trial.model.vocabulary_size, 1, trial.micro_batches, 7)
+          .front();
   std::set<std::string> said;
   std::mutex mutex;
-  World world(mesh.ranks(), std::chrono::seconds(60));
-  run_mesh(world, mesh, [&](RankGroups& groups) {
+  World world(trial.mesh.ranks(), std::chrono::seconds(60));
+  run_mesh(world, trial.mesh, [&](RankGroups& groups) {
     Runtime runtime(host_target(1));
     runtime.join(groups);
-    const StepPrograms programs = step_programs(
-        write_training(model, DType::f64, size, {}, {mesh, groups.rank()}), OptimizerConfig{});
+    const StepPrograms programs = layout_programs(trial, groups.rank());
     Executor executor(programs.list(), programs.actions(), runtime);
     const ParameterStore store = store_of(programs, executor);
     store.initialize(7, 1);
-    for (const ParameterSpec& spec : store.parameters()) {
-      for (const auto& [rank, parameter] : planted) {
-        if (rank != groups.rank() || parameter != spec.name) continue;
-        store.memory(spec.name, Kept::weight).data<double>()[1] = NAN;
-      }
+    for (const auto& [rank, parameter] : planted) {
+      if (rank != groups.rank()) continue;
+      store.memory(parameter, Kept::weight).data<double>()[1] = NAN;
     }
     TrainingStep step(programs, executor, store);
     const std::string text = step.find_non_finite(batches, RankControl(groups));
@@ -59,6 +63,13 @@ std::set<std::string> found_non_finite(const Mesh& mesh, const std::vector<Plant
     said.insert(text);
   });
   return said;
+}
+
+/// Without a pipeline, with two micro-batches a step.
+std::set<std::string> found_non_finite(const Mesh& mesh, const std::vector<PlantedNan>& planted) {
+  const LayoutTrial trial{
+      .model = small_dense(2), .size = {.sequences = 4, .context = 16}, .mesh = mesh};
+  return found_non_finite(trial, planted);
 }
 
 TEST(NonFiniteOfRanks, IsNamedWithTheRankThatMadeIt) {
@@ -87,9 +98,59 @@ TEST(NonFiniteOfRanks, IsTheEarliestOfTheProgramNotOfTheFirstRank) {
   }
 }
 
+/// Stages of one layer each, alone and with two ranks of each.
+LayoutTrial four_stages(ScheduleKind kind, int chunks, const MeshSizes& sizes) {
+  return trial_of(small_dense(4 * chunks),
+                  {.kind = kind, .stages = 4, .chunks_per_stage = chunks, .micro_batches = 4},
+                  sizes);
+}
+
+TEST(NonFiniteOfRanks, IsNamedWithItsStage) {
+  for (const MeshSizes& sizes : {MeshSizes{}, MeshSizes{.tensor = 2}, MeshSizes{.data = {2}}}) {
+    const LayoutTrial trial = four_stages(ScheduleKind::zero_bubble_h1, 1, sizes);
+    SCOPED_TRACE(trial.mesh.text());
+    for (int stage = 0; stage < 4; ++stage) {
+      // The last rank of the stage.
+      int rank = 0;
+      for (int other = 0; other < trial.mesh.ranks(); ++other) {
+        if (trial.mesh.stage(other) == stage) rank = other;
+      }
+      const std::string block = fmt::format("layers.{}.feed_forward.", stage);
+      const std::set<std::string> said = found_non_finite(trial, {{rank, block + "down"}});
+      ASSERT_EQ(said.size(), 1U) << ::testing::PrintToString(said);
+      EXPECT_THAT(*said.begin(), AllOf(HasSubstr(fmt::format("on rank {}, {}", rank, block)),
+                                       HasSubstr("made by linear"), HasSubstr("forward pass")));
+    }
+  }
+}
+
+/// The last stage computes its first micro-batches while the others compute later ones. With a
+/// V, the first rank has the last layer too.
+TEST(NonFiniteOfRanks, IsTheEarliestOfTheModelNotOfTheFirstStage) {
+  const auto expect_named = [](const LayoutTrial& trial, const std::vector<PlantedNan>& planted,
+                               const std::string& words) {
+    const std::set<std::string> said = found_non_finite(trial, planted);
+    ASSERT_EQ(said.size(), 1U) << ::testing::PrintToString(said);
+    EXPECT_THAT(*said.begin(), HasSubstr(words));
+  };
+  expect_named(four_stages(ScheduleKind::one_forward_one_backward, 1, {}),
+               {{3, "layers.3.attention.output"},
+                {2, "layers.2.feed_forward.up"},
+                {1, "layers.1.feed_forward.down"}},
+               "on rank 1, layers.1.feed_forward.");
+  const LayoutTrial down_and_up = four_stages(ScheduleKind::zero_bubble_v, 2, {});
+  expect_named(down_and_up,
+               {{0, "layers.7.attention.output"},
+                {1, "layers.6.attention.output"},
+                {3, "layers.4.feed_forward.down"}},
+               "on rank 3, layers.4.feed_forward.");
+  expect_named(down_and_up, {{0, "head.weight"}}, "on rank 0, ");
+}
+
 TEST(NonFiniteOfRanks, IsNoneWhereOnlyASumOverflows) {
-  EXPECT_THAT(found_non_finite(Mesh({.data = {2}}), {}),
-              ::testing::ElementsAre(HasSubstr("although every value is finite")));
+  const auto none = ::testing::ElementsAre(HasSubstr("although every value is finite"));
+  EXPECT_THAT(found_non_finite(Mesh({.data = {2}}), {}), none);
+  EXPECT_THAT(found_non_finite(four_stages(ScheduleKind::zero_bubble_v, 2, {}), {}), none);
 }
 
 }  // namespace

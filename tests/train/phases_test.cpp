@@ -143,6 +143,18 @@ TEST_F(Phases, OnSeveralRanksTrainAsOnOne) {
   expect_same_training(metrics("one"), metrics("two"), 1e-10);
 }
 
+/// Their steps have 4, 6 and 8 micro-batches, and each phase has lists of its own.
+TEST_F(Phases, InAPipelineTrainAsOnOne) {
+  std::vector<std::string> keys = kShort;
+  keys.emplace_back("model.layers=4");
+  train_on(1, phased("one-stage", keys));
+  keys.emplace_back("parallel.pipeline=4");
+  train_on(4, phased("four-stages", keys));
+  expect_same_metrics("one-stage", "four-stages");
+  EXPECT_TRUE(tensors("one-stage", 6) == tensors("four-stages", 6));
+  expect_same_resumed("stages", 4, keys, {2, 3});
+}
+
 TEST_F(Phases, ReadOnWhereTheyWere) {
   const SeenBatches seen = batches_of(phased("batches"));
   ASSERT_EQ(seen.size(), 18U);

@@ -18,6 +18,7 @@
 #include "train/rank_runs.h"
 #include "train/rank_trainer.h"
 #include "verify/layout_run.h"
+#include "verify/pipeline_trials.h"
 
 namespace tessera {
 namespace {
@@ -41,12 +42,10 @@ ModelConfig checked_mixture() {
 
 /// One rank that trains.
 struct TrainingRank {
-  TrainingRank(RankGroups& groups, const ProgramSize& size)
+  TrainingRank(RankGroups& groups, const LayoutTrial& trial)
       : rank(groups.rank()),
         runtime(host_target(1)),
-        programs(step_programs(
-            write_training(checked_mixture(), DType::bf16, size, {}, {groups.mesh(), rank}),
-            OptimizerConfig{})),
+        programs(layout_programs(trial, rank)),
         executor(programs.list(), programs.actions(), runtime),
         store(store_of(programs, executor)),
         step(programs, executor, store),
@@ -70,15 +69,23 @@ struct TrainingRank {
 using OnRank = std::function<void(TrainingRank&)>;
 using OnInputs = std::function<void(TrainingRank&, int program)>;
 
-/// Trains for a step on every rank of a mesh, and does something on each: after the inputs of a
+LayoutTrial checked_trial(const MeshSizes& sizes) {
+  LayoutTrial trial{.model = checked_mixture(),
+                    .size = {.sequences = 4, .context = 8, .document_mask = true},
+                    .compute = DType::bf16,
+                    .mesh = Mesh(sizes)};
+  trial.micro_batches = 1;
+  return trial;
+}
+
+/// Trains for a step on every rank of a trial, and does something on each: after the inputs of a
 /// program were written, and after the step.
-void on_trained_ranks(const MeshSizes& sizes, const OnRank& act, const OnInputs& change = {}) {
-  const Mesh mesh(sizes);
-  const ProgramSize size{.sequences = 4, .context = 8, .document_mask = true};
-  const auto batches = testing::random_batches(size, checked_mixture().vocabulary_size, 1, 1, 5);
-  World world(mesh.ranks());
-  run_mesh(world, mesh, [&](RankGroups& groups) {
-    TrainingRank rank(groups, size);
+void on_trained_ranks(const LayoutTrial& trial, const OnRank& act, const OnInputs& change = {}) {
+  const auto batches =
+      testing::random_batches(trial.size, trial.model.vocabulary_size, 1, trial.micro_batches, 5);
+  World world(trial.mesh.ranks());
+  run_mesh(world, trial.mesh, [&](RankGroups& groups) {
+    TrainingRank rank(groups, trial);
     rank.check.check_kept();
     rank.step.on_inputs([&](const TrainingStep::BegunRun& run) {
       if (change) change(rank, run.program);
@@ -93,13 +100,21 @@ void on_trained_ranks(const MeshSizes& sizes, const OnRank& act, const OnInputs&
 }
 
 /// What the check says after `change` was called on one rank.
-std::string found_after(const MeshSizes& sizes, int changed, const OnRank& change) {
+std::string found_after(const LayoutTrial& trial, int changed, const OnRank& change) {
   return error_of([&] {
-    on_trained_ranks(sizes, [&](TrainingRank& rank) {
+    on_trained_ranks(trial, [&](TrainingRank& rank) {
       if (rank.rank == changed) change(rank);
       rank.check.check_kept();
     });
   });
+}
+std::string found_after(const MeshSizes& sizes, int changed, const OnRank& change) {
+  return found_after(checked_trial(sizes), changed, change);
+}
+
+/// Changes a tensor of a parameter.
+OnRank changed(const std::string& name, Kept kind = Kept::weight) {
+  return [=](TrainingRank& rank) { rank.change(rank.store.memory(name, kind)); };
 }
 
 const MeshSizes& tensor_and_data() {
@@ -113,16 +128,13 @@ const MeshSizes& experts_and_data() {
 }
 
 TEST(ReplicaCheck, NamesTheWeightThatOneRankHasOtherwise) {
-  const auto weight = [](const std::string& name) {
-    return [name](TrainingRank& rank) { rank.change(rank.store.memory(name, Kept::weight)); };
-  };
-  EXPECT_EQ(found_after(tensor_and_data(), 3, weight("layers.0.attention.query")),
+  EXPECT_EQ(found_after(tensor_and_data(), 3, changed("layers.0.attention.query")),
             "layers.0.attention.query (tensor: sharded (dim 0, flat)) must be the same on ranks "
             "1 3, but has 2 values: those of rank 1, of rank 3");
-  EXPECT_EQ(found_after(tensor_and_data(), 2, weight("norm.weight")),
+  EXPECT_EQ(found_after(tensor_and_data(), 2, changed("norm.weight")),
             "norm.weight (invariant) must be the same on ranks 0 1 2 3, but has 2 values: those of "
             "rank 2, of ranks 0 1 3");
-  EXPECT_EQ(found_after(experts_and_data(), 0, weight("layers.1.experts.up")),
+  EXPECT_EQ(found_after(experts_and_data(), 0, changed("layers.1.experts.up")),
             "layers.1.experts.up (expert: sharded (dim 0, flat)) must be the same on ranks 0 2, "
             "but has 2 values: those of rank 0, of rank 2");
 }
@@ -130,15 +142,9 @@ TEST(ReplicaCheck, NamesTheWeightThatOneRankHasOtherwise) {
 TEST(ReplicaCheck, NamesMastersMomentsAndGradients) {
   for (const MeshSizes& sizes : {tensor_and_data(), experts_and_data()}) {
     const std::string name = "layers.1.router.weight";
-    EXPECT_THAT(found_after(sizes, 1,
-                            [&](TrainingRank& rank) {
-                              rank.change(rank.store.memory(name, Kept::second_moment));
-                            }),
+    EXPECT_THAT(found_after(sizes, 1, changed(name, Kept::second_moment)),
                 HasSubstr("second_moment:" + name + " (invariant) must be the same on ranks"));
-    EXPECT_THAT(found_after(sizes, 1,
-                            [&](TrainingRank& rank) {
-                              rank.change(rank.store.memory("embedding.weight", Kept::master));
-                            }),
+    EXPECT_THAT(found_after(sizes, 1, changed("embedding.weight", Kept::master)),
                 HasSubstr("master:embedding.weight"));
     EXPECT_THAT(found_after(sizes, 3,
                             [&](TrainingRank& rank) {
@@ -162,7 +168,7 @@ TEST(ReplicaCheck, NamesWorkingCopiesByParameter) {
                           [](TrainingRank& rank) { rank.change(working_moment(rank)); }),
               HasSubstr("working:first_moment:layers.0.router.balancing_biases (invariant) must be "
                         "the same on ranks 0 1 2 3"));
-  on_trained_ranks(tensor_and_data(), [](TrainingRank& rank) {
+  on_trained_ranks(checked_trial(tensor_and_data()), [](TrainingRank& rank) {
     const Tensor value = working_moment(rank);
     if (rank.rank == 1) value.raw()[value.bytes() - 1] ^= std::byte{1};  // in the padding
     rank.check.check_kept();
@@ -172,7 +178,7 @@ TEST(ReplicaCheck, NamesWorkingCopiesByParameter) {
 TEST(ReplicaCheck, LetsPiecesDiffer) {
   // Both copies of one piece of a weight, and of the sequences.
   on_trained_ranks(
-      tensor_and_data(),
+      checked_trial(tensor_and_data()),
       [](TrainingRank& rank) {
         if (rank.rank % 2 == 1)
           rank.change(rank.store.memory("layers.0.attention.query", Kept::master));
@@ -186,7 +192,7 @@ TEST(ReplicaCheck, LetsPiecesDiffer) {
 TEST(ReplicaCheck, NamesTheInputThatOneRankHasOtherwise) {
   const auto found = [](const MeshSizes& sizes, const std::string& name, bool update) {
     return error_of([&] {
-      on_trained_ranks(sizes, {}, [&](TrainingRank& rank, int program) {
+      on_trained_ranks(checked_trial(sizes), {}, [&](TrainingRank& rank, int program) {
         const int number = update ? rank.programs.update_number() : 0;
         if (program == number && rank.rank == 1) {
           rank.change(rank.executor.tensor(name, number));
@@ -198,6 +204,73 @@ TEST(ReplicaCheck, NamesTheInputThatOneRankHasOtherwise) {
               AllOf(HasSubstr("tokens ("), HasSubstr("must be the same on ranks 0 1, but")));
   EXPECT_THAT(found(experts_and_data(), "learning_rate", true),
               AllOf(HasSubstr("learning_rate"), HasSubstr("of rank 1, of ranks 0 2 3")));
+}
+
+/// Two stages of two data ranks each.
+LayoutTrial two_stages(bool tied) {
+  ModelConfig model = checked_mixture();
+  model.layers = 4;
+  model.tied_head = tied;
+  LayoutTrial trial = trial_of(model, {.stages = 2, .micro_batches = 3}, {.data = {2}});
+  trial.size.context = 8;
+  trial.compute = DType::bf16;
+  return trial;
+}
+
+TEST(ReplicaCheck, NamesWhatOneRankOfAPipelineStageHasOtherwise) {
+  const LayoutTrial trial = two_stages(/*tied=*/false);
+  for (const int rank : {0, 1, 2, 3}) {
+    SCOPED_TRACE(rank);
+    const int stage = trial.mesh.stage(rank);
+    std::vector<int> others;
+    for (int other = 0; other < 4; ++other) {
+      if (other != rank && trial.mesh.stage(other) == stage) others.push_back(other);
+    }
+    ASSERT_EQ(others.size(), 1U);
+    const std::string name = fmt::format("layers.{}.attention.output", 2 * stage + 1);
+    const std::string found = found_after(trial, rank, changed(name));
+    EXPECT_THAT(found, AllOf(HasSubstr(name + " ("), HasSubstr("but has 2 values"),
+                             HasSubstr(fmt::format("of rank {}", rank)),
+                             HasSubstr(fmt::format("of rank {}", others[0]))));
+    EXPECT_THAT(found_after(trial, rank, changed(name, Kept::first_moment)),
+                HasSubstr("first_moment:" + name));
+  }
+}
+
+TEST(ReplicaCheck, NamesATiedHeadsTableThatOneStageHasOtherwise) {
+  const LayoutTrial trial = two_stages(/*tied=*/true);
+  // Both data ranks of a stage: within the stage nothing differs.
+  const auto on_stage = [&](int stage, Kept kind) {
+    return error_of([&] {
+      on_trained_ranks(trial, [&](TrainingRank& rank) {
+        rank.check.check_kept();
+        if (trial.mesh.stage(rank.rank) == stage) changed("embedding.weight", kind)(rank);
+        rank.check.check_kept();
+      });
+    });
+  };
+  for (const int stage : {0, 1}) {
+    EXPECT_THAT(on_stage(stage, Kept::weight),
+                AllOf(HasSubstr("embedding.weight must be the same on ranks "),
+                      HasSubstr("in two pipeline stages, but is not")));
+    EXPECT_THAT(on_stage(stage, Kept::second_moment),
+                HasSubstr("second_moment:embedding.weight must be the same on ranks "));
+  }
+  // One of them alone: the difference within its stage is named.
+  EXPECT_THAT(found_after(trial, 3, changed("embedding.weight")),
+              AllOf(HasSubstr("embedding.weight ("), HasSubstr("of rank 3")));
+}
+
+TEST(ReplicaCheck, NamesTheInputThatOneRankOfAPipelineStageHasOtherwise) {
+  const LayoutTrial trial = two_stages(/*tied=*/false);
+  const std::string found = error_of([&] {
+    on_trained_ranks(trial, {}, [](TrainingRank& rank, int program) {
+      const int update = rank.programs.update_number();
+      if (program != update || rank.rank != 3) return;
+      rank.change(rank.executor.tensor("learning_rate", update));
+    });
+  });
+  EXPECT_THAT(found, AllOf(HasSubstr("learning_rate (invariant)"), HasSubstr("of rank 3")));
 }
 
 /// Runs whose ranks do not all go by the same configuration.
@@ -251,6 +324,19 @@ TEST_F(ReplicaCheckInRuns, EndTheRunAtTheStepWhereCopiesDiffer) {
                                                : "norm.weight (invariant) must be the same")));
     run(layout, "1", "run.csv=true");         // nothing differs
     run(layout, "0", "optimizer.beta1=0.5");  // nobody looks
+  }
+}
+
+TEST_F(ReplicaCheckInRuns, PassPipelines) {
+  const std::string check = "run.check_replicas=1", layers = "model.layers=4";
+  for (const std::string tied : {"model.tied_head=false", "model.tied_head=true"}) {
+    for (const std::string shared : {"shard.optimizer=\"none\"", "shard.optimizer=\"all\""}) {
+      SCOPED_TRACE(tied + ", " + shared);
+      const RunConfig run = config(
+          "pipeline", {check, layers, tied, shared, "parallel.pipeline=2", "train.micro_batch=1"});
+      EXPECT_EQ(train_on(4, run).step, 4);
+      fs::remove_all(folder("pipeline"));
+    }
   }
 }
 

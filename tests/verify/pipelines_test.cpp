@@ -2,64 +2,16 @@
 #include <string>
 #include <vector>
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "base/words.h"
-#include "pipeline/generate.h"
 #include "support/random_batches.h"
 #include "support/small_family.h"
 #include "verify/layout_trials.h"
+#include "verify/pipeline_trials.h"
 #include "verify/verify.h"
 
 namespace tessera {
 namespace {
-
-/// How a trial's stages are cut, and which schedule they follow.
-struct Cut {
-  ScheduleKind kind = ScheduleKind::one_forward_one_backward;
-  int stages = 2;
-  int chunks_per_stage = 1;
-  int micro_batches = 2;
-  std::optional<int> consecutive = {};
-  /// By chunk of the model; as even as possible if empty.
-  std::vector<int64_t> layers = {};
-
-  int chunks() const { return stages * chunks_per_stage; }
-  std::string text() const {
-    return fmt::format("{}, {} stages of {} chunks, {} micro-batches", word(kind), stages,
-                       chunks_per_stage, micro_batches);
-  }
-};
-
-TrialPipeline pipeline_of(const Cut& cut, const ModelConfig& model) {
-  TrialPipeline pipeline{
-      .ranges = {},
-      .schedule = generate(cut.kind, {.ranks = cut.stages,
-                                      .chunks = cut.chunks(),
-                                      .micro_batches = cut.micro_batches,
-                                      .consecutive_micro_batches = cut.consecutive})};
-  int64_t first = 0;
-  for (int chunk = 0; chunk < cut.chunks(); ++chunk) {
-    const int64_t end = cut.layers.empty() ? model.layers * (chunk + 1) / cut.chunks()
-                                           : first + cut.layers[static_cast<size_t>(chunk)];
-    pipeline.ranges.push_back(
-        {.layers = {first, end}, .embedding = chunk == 0, .head = chunk + 1 == cut.chunks()});
-    first = end;
-  }
-  return pipeline;
-}
-
-/// A trial of a pipeline alone, or over other axes as well.
-LayoutTrial trial_of(const ModelConfig& model, const Cut& cut, MeshSizes sizes = {}) {
-  sizes.pipeline = cut.stages;
-  LayoutTrial trial{
-      .model = model, .size = {.sequences = 4, .context = 16, .document_mask = true}, .mesh = {}};
-  trial.mesh = Mesh(sizes);
-  trial.pipeline = pipeline_of(cut, model);
-  trial.micro_batches = cut.micro_batches;
-  return trial;
-}
 
 LayoutTrial one_rank(LayoutTrial trial) {
   trial.mesh = Mesh();
@@ -101,7 +53,7 @@ void expect_bits_of_one_rank(const LayoutTrial& trial) {
 }
 
 /// Every schedule on 2 and 4 stages, in the numbers that it needs.
-std::vector<Cut> every_schedule() {
+std::vector<PipelineCut> every_schedule() {
   using enum ScheduleKind;
   return {
       {.kind = all_forward_all_backward, .stages = 2, .micro_batches = 3},
@@ -127,7 +79,7 @@ TEST_P(PipelineOfFamily, HasTheBitsOfOneRankWithEverySchedule) {
   ModelConfig model = testing::small_family(GetParam());
   model.layers = 4;
   if (model.tied_head) model.tied_head = false;
-  for (const Cut& cut : every_schedule()) {
+  for (const PipelineCut& cut : every_schedule()) {
     SCOPED_TRACE(cut.text());
     LayoutTrial trial = trial_of(model, cut);
     trial.compute = DType::bf16;
@@ -164,7 +116,7 @@ TEST(Pipeline, MayHaveATiedHead) {
   for (ModelConfig model : {laid_out_dense(), laid_out_mixture()}) {
     model.layers = 4;
     model.tied_head = true;
-    for (const Cut& cut : every_schedule()) {
+    for (const PipelineCut& cut : every_schedule()) {
       SCOPED_TRACE(cut.text());
       const LayoutTrial trial = trial_of(model, cut);
       const TrialBatches batches = batches_of(trial);
@@ -220,7 +172,7 @@ TEST(Pipeline, PoolsTheBalanceOfAllChunks) {
   for (const BalanceTokens tokens :
        {BalanceTokens::rank, BalanceTokens::micro_batch, BalanceTokens::global_batch}) {
     model.balance_tokens = tokens;
-    for (const Cut& cut : every_schedule()) {
+    for (const PipelineCut& cut : every_schedule()) {
       SCOPED_TRACE(fmt::format("{}, {}", word(tokens), cut.text()));
       const LayoutTrial trial = trial_of(model, cut, {.data = {2}});
       LayoutTrial whole = trial;
