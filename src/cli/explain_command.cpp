@@ -9,6 +9,7 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -25,6 +26,7 @@
 #include "hardware/hardware_file.h"
 #include "hardware/processor.h"
 #include "pipeline/picture.h"
+#include "plan/balance_stages.h"
 #include "plan/explain.h"
 #include "plan/run_target.h"
 #include "tensor/device_precision.h"
@@ -75,18 +77,19 @@ std::optional<StagesAccount> explain_stages(const ExplainArguments& arguments,
 }
 
 /// Explains a run: its phases if it has any, the step of one of them, and the stages of a pipeline.
-void explain_run(const ExplainArguments& arguments, const RunConfig& config,
+void explain_run(const ExplainArguments& arguments, const RunConfig& given,
                  const MeshRank& mesh_rank, const ExplainedMachine& machine) {
-  if (!arguments.picture.empty() && model_chunks(config.parallel) == 1) {
+  if (!arguments.picture.empty() && model_chunks(given.parallel) == 1) {
     throw Error(
         "--svg {}: it draws the schedule of a pipeline, and the model is in one chunk; set "
         "parallel.pipeline or parallel.virtual_stages above 1, or leave --svg out",
         arguments.picture);
   }
   const Logger logger;
-  for (const std::string& sentence : without_effect(config, arguments.ranks)) {
+  for (const std::string& sentence : without_effect(given, arguments.ranks)) {
     logger.warn("{}", sentence);
   }
+  const RunConfig config = with_stage_layers(given, mesh_rank.mesh);  // the same in all phases
   const ChosenPhase chosen = choose_phases(config, arguments.phase).front();
   const StepPlan plan = machine.plan(chosen.config, mesh_rank);
   std::vector<PhaseAccount> accounts;
@@ -114,6 +117,9 @@ void explain_run(const ExplainArguments& arguments, const RunConfig& config,
   }
   fmt::print("{}", explain(chosen.config, plan, arguments.options));
   if (stages) fmt::print("\n{}", stages_table(*stages));
+  if (stages && given.parallel.stage_layers.balanced) {
+    fmt::print("parallel.stage_layers = \"balanced\" is {}\n", config.parallel.stage_layers.counts);
+  }
   if (fit) fmt::print("{}", fit_text(*fit, chosen.config));
 }
 

@@ -14,6 +14,7 @@
 
 #include "base/text.h"
 #include "config/pipeline_of.h"
+#include "plan/balance_stages.h"
 #include "plan/explain_held.h"
 
 namespace tessera {
@@ -105,7 +106,7 @@ std::string StageAccount::limit() const {
 std::optional<StagesAccount> stages_account(const RunConfig& config, const Mesh& mesh,
                                             const std::function<StepPlan(int rank)>& plan_of) {
   if (model_chunks(config.parallel) == 1) return std::nullopt;
-  StagesAccount account{.ranges = chunk_ranges(config),
+  StagesAccount account{.ranges = chunk_ranges(with_stage_layers(config, mesh)),
                         .stages = {},
                         .schedule = pipeline_schedule(config, mesh),
                         .equal_times = {},
