@@ -9,10 +9,13 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/threads.h"
+#include "cli/bench_commands.h"
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
 #include "cli/options.h"
@@ -21,6 +24,8 @@
 #include "config/resolve.h"
 #include "hardware/hardware_file.h"
 #include "hardware/processor.h"
+#include "pipeline/picture.h"
+#include "plan/balance_stages.h"
 #include "plan/explain.h"
 #include "plan/run_target.h"
 #include "tensor/device_precision.h"
@@ -36,6 +41,7 @@ struct ExplainArguments {
   std::string phase;
   ExplainOptions options;
   bool json = false;
+  std::string picture;  // empty: none
 };
 
 MeshRank chosen_rank(const ExplainArguments& arguments, const RunConfig& config) {
@@ -49,40 +55,71 @@ MeshRank chosen_rank(const ExplainArguments& arguments, const RunConfig& config)
 
 /// The machine that a run is explained for.
 struct ExplainedMachine {
-  /// Plans a configuration for the machine.
-  std::function<StepPlan(const RunConfig& config)> plan;
+  /// Plans a configuration for a rank of the machine.
+  std::function<StepPlan(const RunConfig& config, const MeshRank& mesh_rank)> plan;
   /// Says whether the plan fits and how fast it is (fit_on()). Only for accelerators of files.
   std::function<Fit(const RunConfig& config, const StepPlan& plan)> fit = {};
 };
 
-/// Explains a run: its phases if it has any, and the step of one of them.
-void explain_run(const ExplainArguments& arguments, const RunConfig& config,
-                 const ExplainedMachine& machine) {
+/// Returns the stages of a pipeline, whose schedule it draws if --svg asks for that; none if there
+/// is no pipeline.
+std::optional<StagesAccount> explain_stages(const ExplainArguments& arguments,
+                                            const RunConfig& config, const Mesh& mesh,
+                                            const ExplainedMachine& machine) {
+  std::optional<StagesAccount> account = stages_account(config, mesh, [&](int rank) {
+    return machine.plan(config, {mesh, rank});
+  });
+  if (!arguments.picture.empty()) {
+    write_file(arguments.picture, draw(account->schedule, account->flops_as_times));
+  }
+  return account;
+}
+
+/// Explains a run: its phases if it has any, the step of one of them, and the stages of a pipeline.
+void explain_run(const ExplainArguments& arguments, const RunConfig& given,
+                 const MeshRank& mesh_rank, const ExplainedMachine& machine) {
+  if (!arguments.picture.empty() && model_chunks(given.parallel) == 1) {
+    throw Error(
+        "--svg {}: it draws the schedule of a pipeline, and the model is in one chunk; set "
+        "parallel.pipeline or parallel.virtual_stages above 1, or leave --svg out",
+        arguments.picture);
+  }
   const Logger logger;
-  for (const std::string& sentence : without_effect(config, arguments.ranks)) {
+  for (const std::string& sentence : without_effect(given, arguments.ranks)) {
     logger.warn("{}", sentence);
   }
+  const RunConfig config = with_stage_layers(given, mesh_rank.mesh);  // the same in all phases
   const ChosenPhase chosen = choose_phases(config, arguments.phase).front();
-  const StepPlan plan = machine.plan(chosen.config);
+  const StepPlan plan = machine.plan(chosen.config, mesh_rank);
   std::vector<PhaseAccount> accounts;
   if (!config.train.phases.empty()) {
     accounts = phase_accounts(config, [&](const RunConfig& phase) {
-      const StepPlan phase_plan = machine.plan(phase);
+      const StepPlan phase_plan = machine.plan(phase, mesh_rank);
       PhaseNeeds needs = phase_needs(phase_plan);
       if (machine.fit) needs.least_seconds = machine.fit(phase, phase_plan).seconds();
       return needs;
     });
     if (!arguments.json) {
       fmt::print("{}\nthe step of {}:\n",
-                 phases_table(accounts, machine.plan(config).memory.arena_bytes), chosen.name);
+                 phases_table(accounts, machine.plan(config, mesh_rank).memory.arena_bytes),
+                 chosen.name);
     }
   }
   std::optional<Fit> fit;
   if (machine.fit) fit = machine.fit(chosen.config, plan);
-  fmt::print("{}", arguments.json
-                       ? explain_json(chosen.config, plan, fit ? &*fit : nullptr, accounts)
-                       : explain(chosen.config, plan, arguments.options));
-  if (fit && !arguments.json) fmt::print("{}", fit_text(*fit, chosen.config));
+  const std::optional<StagesAccount> stages =
+      explain_stages(arguments, chosen.config, mesh_rank.mesh, machine);
+  if (arguments.json) {
+    fmt::print("{}", explain_json(chosen.config, plan, fit ? &*fit : nullptr, accounts,
+                                  stages ? &*stages : nullptr));
+    return;
+  }
+  fmt::print("{}", explain(chosen.config, plan, arguments.options));
+  if (stages) fmt::print("\n{}", stages_table(*stages));
+  if (stages && given.parallel.stage_layers.balanced) {
+    fmt::print("parallel.stage_layers = \"balanced\" is {}\n", config.parallel.stage_layers.counts);
+  }
+  if (fit) fmt::print("{}", fit_text(*fit, chosen.config));
 }
 
 /// Explains a run for the accelerator of a hardware file.
@@ -97,26 +134,27 @@ void explain_for_accelerator(const ExplainArguments& arguments, const Hardware& 
   config.run.device = facts.device;
   const RunConfig resolved = resolve_data(config);
   const MeshRank mesh_rank = chosen_rank(arguments, resolved);
-  const auto plan_phase = [&](const RunConfig& phase) {
-    return plan_step(phase, run_target(phase, facts), mesh_rank);
+  const auto plan_phase = [&](const RunConfig& phase, const MeshRank& rank) {
+    return plan_step(phase, run_target(phase, facts), rank);
   };
   const auto fit_phase = [&](const RunConfig& phase, const StepPlan& plan) {
     return fit_on(phase, plan, hardware);
   };
-  explain_run(arguments, resolved, {plan_phase, fit_phase});
+  explain_run(arguments, resolved, mesh_rank, {plan_phase, fit_phase});
 }
 
 /// Explains a run for this machine, or for the processor or accelerator of a hardware file.
 void run(const ExplainArguments& arguments) {
+  require_picture(arguments.picture);
   const RunConfig config = arguments.config.load();
   if (arguments.hardware.empty()) {
     const RunConfig resolved = resolve(config);
     const MeshRank mesh_rank = chosen_rank(arguments, resolved);
-    const auto plan_phase = [&](const RunConfig& phase) {
-      return plan_step(phase, run_target(phase, nullptr, arguments.ranks), mesh_rank);
+    const auto plan_phase = [&](const RunConfig& phase, const MeshRank& rank) {
+      return plan_step(phase, run_target(phase, nullptr, arguments.ranks), rank);
     };
-    explain_run(arguments, resolved, {plan_phase});
-    if (!arguments.json) fmt::print("{}", explain_fit(resolved, plan_phase(resolved)));
+    explain_run(arguments, resolved, mesh_rank, {plan_phase});
+    if (!arguments.json) fmt::print("{}", explain_fit(resolved, plan_phase(resolved, mesh_rank)));
   } else {
     const Hardware hardware = read_hardware(arguments.hardware);
     if (hardware.accelerator) return explain_for_accelerator(arguments, hardware, config);
@@ -125,8 +163,9 @@ void run(const ExplainArguments& arguments) {
     target.threads = threads_of_rank(target.threads, arguments.ranks);
     const RunConfig resolved = resolve_data(config);
     const MeshRank mesh_rank = chosen_rank(arguments, resolved);
-    explain_run(arguments, resolved,
-                {[&](const RunConfig& phase) { return plan_step(phase, target, mesh_rank); }});
+    explain_run(arguments, resolved, mesh_rank, {[&](const RunConfig& phase, const MeshRank& rank) {
+                  return plan_step(phase, target, rank);
+                }});
   }
 }
 
@@ -151,6 +190,8 @@ void add_explain_command(CLI::App& app) {
   command->add_flag("--types", arguments->options.types,
                     "How each result lies over the axes of the mesh");
   command->add_flag("--json", arguments->json, "Print JSON");
+  command->add_option("--svg", arguments->picture,
+                      "A picture of the pipeline's schedule as well, to this file");
   command->callback([arguments] { run(*arguments); });
 }
 

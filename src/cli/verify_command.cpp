@@ -14,6 +14,7 @@
 #include "comm/processes.h"
 #include "config/mesh_of.h"
 #include "config/resolve.h"
+#include "plan/balance_stages.h"
 #include "verify/verify.h"
 
 namespace tessera {
@@ -42,7 +43,8 @@ void verify_with(VerifyArguments& arguments, Processes* processes) {
       config, processes, arguments.ranks,
       [](const std::string& sentence) { fmt::print(stderr, "verify: {}\n", sentence); });
   bool passed = true;
-  for (const ChosenPhase& phase : choose_phases(config, arguments.phase)) {
+  const RunConfig cut = with_stage_layers(config, mesh);  // the same in all phases
+  for (const ChosenPhase& phase : choose_phases(cut, arguments.phase)) {
     if (!phase.name.empty()) fmt::print(stderr, "verify: {}\n", phase.name);
     const std::optional<Verification> verification =
         processes != nullptr ? verify_as_process(phase.config, mesh, arguments.options, *processes)

@@ -58,20 +58,11 @@ PipelineSchedule schedule_of_file(const ParallelSection& parallel, const Pipelin
   });
 }
 
-/// Returns numbers of layers that differ by at most one (see chunk_ranges()).
-std::vector<int64_t> even_layers(int64_t layers, int64_t chunks) {
-  std::vector<int64_t> counts(static_cast<size_t>(chunks), layers / chunks);
-  const int64_t more = layers % chunks;  // chunks with one more
-  for (int64_t i = 0; i < more; ++i) ++counts[static_cast<size_t>(chunks - 2 - i)];
-  return counts;
-}
-
-std::vector<int64_t> layers_of_chunks(const RunConfig& config,
-                                      std::span<const int64_t> balanced_layers) {
+std::vector<int64_t> layers_of_chunks(const RunConfig& config) {
   const StageLayers& given = config.parallel.stage_layers;
   const int64_t chunks = model_chunks(config.parallel);
   if (chunks == 1) return {config.model.layers};
-  if (given.balanced) return {balanced_layers.begin(), balanced_layers.end()};
+  TESSERA_CHECK(!given.balanced, "the layers of {} chunks are not balanced yet", chunks);
   return given.counts.empty() ? even_layers(config.model.layers, chunks) : given.counts;
 }
 
@@ -120,9 +111,15 @@ PipelineSchedule pipeline_schedule(const RunConfig& phase, const Mesh& mesh) {
   return kind ? generate(*kind, shape) : schedule_of_file(phase.parallel, shape);
 }
 
-std::vector<ChunkRange> chunk_ranges(const RunConfig& config,
-                                     std::span<const int64_t> balanced_layers) {
-  const std::vector<int64_t> counts = layers_of_chunks(config, balanced_layers);
+std::vector<int64_t> even_layers(int64_t layers, int64_t chunks) {
+  std::vector<int64_t> counts(static_cast<size_t>(chunks), layers / chunks);
+  const int64_t more = layers % chunks;  // chunks with one more
+  for (int64_t i = 0; i < more; ++i) ++counts[static_cast<size_t>(chunks - 2 - i)];
+  return counts;
+}
+
+std::vector<ChunkRange> chunk_ranges(const RunConfig& config) {
+  const std::vector<int64_t> counts = layers_of_chunks(config);
   const int64_t layers = std::accumulate(counts.begin(), counts.end(), int64_t{0});
   TESSERA_CHECK(
       std::ssize(counts) == model_chunks(config.parallel) && layers == config.model.layers,

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "comm/mesh.h"
@@ -41,12 +40,15 @@ PipelineShape pipeline_shape(const RunConfig& phase, const Mesh& mesh);
 /// is for other numbers of stages, chunks or micro-batches than the phase has.
 PipelineSchedule pipeline_schedule(const RunConfig& phase, const Mesh& mesh);
 
-/// Returns the part of the model that each chunk has, as parallel.stage_layers says. If the key is
-/// "balanced", the numbers of layers are `balanced_layers`, one for each chunk. If it is empty, the
-/// numbers differ by at most one. The chunks before the last one have more, because the last one
-/// has the head, and a stage holds the activations of more micro-batches the earlier it is.
-std::vector<ChunkRange> chunk_ranges(const RunConfig& config,
-                                     std::span<const int64_t> balanced_layers = {});
+/// Returns numbers of layers for chunks that differ by at most one. The chunks before the last one
+/// have more, because the last one has the head, and a stage holds the activations of more
+/// micro-batches the earlier it is.
+std::vector<int64_t> even_layers(int64_t layers, int64_t chunks);
+
+/// Returns the part of the model that each chunk has, as parallel.stage_layers says: even_layers()
+/// if the key is empty. Throws InternalError if it is "balanced", for which with_stage_layers()
+/// puts the numbers of layers.
+std::vector<ChunkRange> chunk_ranges(const RunConfig& config);
 
 /// Returns the blocks that a pipeline stage recomputes.
 std::vector<RecomputedBlock> recomputed_on(const TrainSection& train, int stage);

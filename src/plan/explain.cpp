@@ -215,7 +215,7 @@ std::string explain_fit(const RunConfig& config, const StepPlan& plan) {
 }
 
 std::string explain_json(const RunConfig& config, const StepPlan& plan, const Fit* fit,
-                         std::span<const PhaseAccount> phases) {
+                         std::span<const PhaseAccount> phases, const StagesAccount* stages) {
   using OrderedJson = nlohmann::ordered_json;
   OrderedJson operations = OrderedJson::array();
   const std::vector<ExplainRow> rows = operation_rows(plan, false);
@@ -264,6 +264,7 @@ std::string explain_json(const RunConfig& config, const StepPlan& plan, const Fi
   }
   if (fit != nullptr) json["fit"] = fit_json(*fit);
   if (!phases.empty()) json["phases"] = phases_json(phases);
+  if (stages != nullptr) json["pipeline"] = stages_json(*stages);
   return json.dump(1) + "\n";
 }
 

@@ -5,6 +5,7 @@
 
 #include "config/run_config.h"
 #include "plan/explain_phases.h"
+#include "plan/explain_stages.h"
 #include "plan/fit.h"
 #include "plan/step_plan.h"
 
@@ -33,8 +34,10 @@ std::string explain_fit(const RunConfig& config, const StepPlan& plan);
 
 /// Returns the content of explain() as JSON, with every layer and all types, but without views:
 /// {"layout": {...}, "held": [...], "operations": [...], "totals": {...}}. It has "attention" only
-/// if attention is compressed, "fit" only if `fit` is given, and "phases" only if `phases` are.
+/// if attention is compressed, "fit" only if `fit` is given, "phases" only if `phases` are, and
+/// "pipeline" only if `stages` are.
 std::string explain_json(const RunConfig& config, const StepPlan& plan, const Fit* fit = nullptr,
-                         std::span<const PhaseAccount> phases = {});
+                         std::span<const PhaseAccount> phases = {},
+                         const StagesAccount* stages = nullptr);
 
 }  // namespace tessera

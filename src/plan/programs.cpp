@@ -10,6 +10,7 @@
 #include "config/phases.h"
 #include "config/pipeline_of.h"
 #include "pipeline/generate.h"
+#include "plan/balance_stages.h"
 
 namespace tessera {
 namespace {
@@ -18,18 +19,6 @@ ProgramSize program_size(const RunConfig& config, const Mesh& mesh) {
   return {.sequences = config.train.micro_batch * data_ranks(mesh),
           .context = config.data.context,
           .document_mask = config.data.document_mask};
-}
-
-/// Returns what the passes of one phase are written from.
-PassesToWrite passes_to_write(const RunConfig& config, const MeshRank& mesh_rank) {
-  const Mesh& mesh = mesh_rank.mesh;
-  return {.model = config.model,
-          .compute = compute_dtype(config.train.precision),
-          .size = program_size(config, mesh),
-          .recompute = recompute_of(recomputed_on(config.train, mesh.stage(mesh_rank.rank))),
-          .experts = expert_layout(config.parallel),
-          .placement = pipeline_schedule(config, mesh).placement,
-          .ranges = chunk_ranges(config)};
 }
 
 /// Returns the evaluation of each chunk of a rank's stage.
@@ -191,6 +180,17 @@ std::vector<ListEntry> StepPrograms::actions() const {
   return result;
 }
 
+PassesToWrite passes_to_write(const RunConfig& config, const MeshRank& mesh_rank) {
+  const Mesh& mesh = mesh_rank.mesh;
+  return {.model = config.model,
+          .compute = compute_dtype(config.train.precision),
+          .size = program_size(config, mesh),
+          .recompute = recompute_of(recomputed_on(config.train, mesh.stage(mesh_rank.rank))),
+          .experts = expert_layout(config.parallel),
+          .placement = pipeline_schedule(config, mesh).placement,
+          .ranges = chunk_ranges(config)};
+}
+
 Passes write_passes(const PassesToWrite& passes, const MeshRank& mesh_rank) {
   Passes result{.placement = passes.placement, .chunks = {}, .evaluation = {}, .schedules = {}};
   for (const int chunk : passes.placement.chunks_of(mesh_rank.mesh.stage(mesh_rank.rank))) {
@@ -244,7 +244,7 @@ StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer,
 }
 
 StepPrograms step_programs(const RunConfig& config, const MeshRank& mesh_rank) {
-  const std::vector<RunPhase> phases = phases_of(config);
+  const std::vector<RunPhase> phases = phases_of(with_stage_layers(config, mesh_rank.mesh));
   WrittenPasses first = passes_of(phases.front().config, mesh_rank);
   ModelOutline model = outline_of(first.from, first.passes, mesh_rank);
   StepPrograms programs =

@@ -84,6 +84,8 @@ struct PassesToWrite {
   ChunkPlacement placement;
   std::vector<ChunkRange> ranges;  ///< by chunk of the model
 };
+/// Returns what the passes of one phase, or of a run without phases, are written from.
+PassesToWrite passes_to_write(const RunConfig& config, const MeshRank& mesh_rank);
 /// Writes the chunks of a rank's stage. Schedules are left out.
 Passes write_passes(const PassesToWrite& passes, const MeshRank& mesh_rank);
 /// Returns the outline of the whole model whose chunks these are.

@@ -11,6 +11,7 @@
 #include "config/check_context.h"
 #include "config/mesh_of.h"
 #include "config/pipeline_of.h"
+#include "plan/balance_stages.h"
 #include "verify/verify_memory.h"
 
 namespace tessera {
@@ -58,7 +59,7 @@ int trial_micro_batches(const RunConfig& config, const Mesh& mesh) {
 
 TrialPipeline pipeline_of(const RunConfig& config, const Mesh& mesh, int micro_batches) {
   if (model_chunks(config.parallel) == 1) return {};
-  return {.ranges = chunk_ranges(config),
+  return {.ranges = chunk_ranges(with_stage_layers(config, mesh)),
           .schedule = pipeline_schedule(with_micro_batches(config, mesh, micro_batches), mesh),
           .recompute_stages = config.train.recompute_stages};
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "base/file.h"
 #include "cli/program.h"
 #include "metrics/metrics.h"
 #include "support/prepared_data.h"
@@ -125,6 +126,32 @@ TEST_F(RanksCommandTest, ExplainSaysWhatOneOfThemHoldsComputesAndSends) {
     }
   }
   EXPECT_EQ(elements, 2);
+}
+
+TEST_F(RanksCommandTest, ExplainShowsTheStagesOfAPipelineAndDrawsItsSchedule) {
+  const std::string picture = (folder_ / "schedule.svg").string();
+  const Arguments stages{"--ranks", "2", "--set", "parallel.pipeline=2"};
+  const Result text = run("explain", joined(stages, {"--svg", picture}));
+  EXPECT_EQ(text.status, 0) << text.output;
+  EXPECT_THAT(text.output, AllOf(HasSubstr("embedding, layer 0"), HasSubstr("layer 1, head"),
+                                 HasSubstr("schedule 1f1b, 4 micro-batches: bubble 25.0 %")));
+  EXPECT_THAT(read_file(picture), AllOf(HasSubstr("<svg"), HasSubstr("1f1b: 2 ranks")));
+  const Json json = Json::parse(run("explain", joined(stages, {"--json"})).output);
+  const Json second =
+      Json::parse(run("explain", joined(stages, {"--json", "--rank", "1"})).output)["totals"];
+  ASSERT_EQ(json["pipeline"]["stages"].size(), 2U);
+  EXPECT_EQ(json["pipeline"]["stages"][0]["peak_bytes"], json["totals"]["peak_bytes"]);
+  EXPECT_EQ(json["pipeline"]["stages"][1]["peak_bytes"], second["peak_bytes"]);
+  EXPECT_EQ(json["pipeline"]["stages"][1]["parameters"], second["parameters_on_rank"]);
+
+  fs::remove(picture);
+  const Result whole = run("explain", joined(one_, {"--svg", picture}));
+  EXPECT_EQ(whole.status, 1);
+  EXPECT_THAT(whole.output, AllOf(HasSubstr("--svg"), HasSubstr("parallel.pipeline"),
+                                  HasSubstr("the model is in one chunk")));
+  EXPECT_FALSE(fs::exists(picture));
+  EXPECT_THAT(run("explain", joined(stages, {"--svg", "schedule.png"})).output,
+              HasSubstr("a file that ends in .svg"));
 }
 
 TEST_F(RanksCommandTest, WhatDoesNotDivideIsAnErrorThatNamesTheNumbersAndLeavesNothing) {

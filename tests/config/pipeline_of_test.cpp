@@ -1,6 +1,5 @@
 #include "config/pipeline_of.h"
 
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,10 +48,9 @@ PipelineSchedule schedule_on(int ranks, const std::vector<std::string>& keys) {
   return pipeline_schedule(config, mesh_of(config, ranks));
 }
 
-std::vector<int64_t> layers(const std::vector<std::string>& keys,
-                            std::span<const int64_t> balanced = {}) {
+std::vector<int64_t> layers(const std::vector<std::string>& keys) {
   std::vector<int64_t> counts;
-  for (const ChunkRange& range : chunk_ranges(pipeline(keys), balanced)) {
+  for (const ChunkRange& range : chunk_ranges(pipeline(keys))) {
     counts.push_back(range.layers.end - range.layers.first);
   }
   return counts;
@@ -247,11 +245,7 @@ TEST(PipelineOf, LayersCanBeGiven) {
   const RunConfig balanced = pipeline({"parallel.pipeline=4", "parallel.stage_layers=balanced"});
   EXPECT_TRUE(balanced.parallel.stage_layers.balanced);
   EXPECT_EQ(parse(to_toml(balanced)).parallel.stage_layers, balanced.parallel.stage_layers);
-  EXPECT_THAT(layers({"parallel.pipeline=4", "parallel.stage_layers=balanced"},
-                     std::vector<int64_t>{3, 5, 5, 3}),
-              ElementsAre(3, 5, 5, 3));
   EXPECT_THROW(chunk_ranges(balanced), InternalError) << "nobody has balanced them";
-  EXPECT_THROW(chunk_ranges(balanced, std::vector<int64_t>{3, 5, 5, 4}), InternalError);
 }
 
 TEST(PipelineOf, RefusesLayersThatDoNotSuitTheChunks) {

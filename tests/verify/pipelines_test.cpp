@@ -4,11 +4,16 @@
 
 #include <gtest/gtest.h>
 
+#include "base/words.h"
+#include "config/load_config.h"
+#include "config/mesh_of.h"
+#include "pipeline/generate.h"
 #include "support/random_batches.h"
 #include "support/small_family.h"
 #include "verify/layout_trials.h"
 #include "verify/pipeline_trials.h"
 #include "verify/verify.h"
+#include "verify/verify_size.h"
 
 namespace tessera {
 namespace {
@@ -109,6 +114,24 @@ TEST(Pipeline, MayHaveStagesWithoutLayers) {
         std::vector<int64_t>{0, 1, 2}}) {
     expect_bits_of_one_rank(trial_of(model, {.stages = 3, .micro_batches = 4, .layers = layers}));
   }
+}
+
+/// A large head takes the place of layers, and the cut trains like any other.
+TEST(Pipeline, MayHaveBalancedStages) {
+  const std::vector<std::string> keys{"parallel.pipeline=3", "parallel.stage_layers=balanced"};
+  const RunConfig config = parse_config(
+      "[model]\nfamily = 'llama'\nlayers = 6\nhidden_size = 16\nheads = 4\nkv_heads = 2\n"
+      "feed_forward_size = 24\nvocabulary_size = 300\n"
+      "[data]\ncontext = 16\n[train]\nmicro_batch = 4\nglobal_batch = 16\nprecision = 'fp32'\n",
+      "test", keys);
+  const Mesh mesh = mesh_of(config, 3);
+  const LayoutTrial trial = trial_of(config, mesh, {.micro_batch = 4, .context = 16});
+  std::vector<int64_t> layers;
+  for (const ChunkRange& range : trial.pipeline.ranges) {
+    layers.push_back(range.layers.end - range.layers.first);
+  }
+  EXPECT_EQ(layers, (std::vector<int64_t>{3, 3, 0})) << "the head alone is as much as 4 layers";
+  expect_bits_of_one_rank(trial);
 }
 
 /// Two stages have the table: its gradient is summed over them, and both update it alike.

@@ -1,0 +1,273 @@
+// Shares out the layers of a model over the chunks of a pipeline (Llama 3, section 3.1.2, gives the
+// first and the last stage one layer fewer). model_costs() reads what each part costs from the
+// program of the whole model. balance_layers() moves layers between chunks while that improves the
+// worst stage.
+
+#include "plan/balance_stages.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <utility>
+
+#include "base/error.h"
+#include "config/mesh_of.h"
+#include "config/phases.h"
+#include "config/pipeline_of.h"
+#include "engine/lifetimes.h"
+#include "pipeline/clock.h"
+#include "plan/programs.h"
+
+namespace tessera {
+namespace {
+
+/// Returns the part that a node belongs to; null for what each chunk has alike.
+PartCost* part_of(ModelCosts& costs, const Node& node) {
+  if (node.layer >= 0) return &costs.layers[static_cast<size_t>(node.layer)];
+  if (node.block == Block::embedding) return &costs.embedding;
+  return node.block == Block::attention ? nullptr : &costs.head;
+}
+
+void add_passes(ModelCosts& costs, const Program& program) {
+  const Lifetimes lifetimes(program, {Segment::forward, Segment::backward});
+  for (const Node& node : program.nodes()) {
+    PartCost* part = part_of(costs, node);
+    if (part == nullptr) continue;
+    const Cost cost = node_cost(program, node);
+    part->flops += cost.flops + cost.repeated_flops;
+    for (const Value output : node.outputs) {
+      if (!lifetimes.saved[static_cast<size_t>(output.id)]) continue;
+      part->activation_bytes += program.spec(output).bytes();
+    }
+  }
+}
+
+/// Returns the number of ranks that share out the masters and moments of a parameter.
+int64_t ranks_that_share(const RunConfig& config, const Mesh& mesh, ParameterRole role) {
+  if (config.shard.optimizer == ShardOver::none) return 1;
+  if (role != ParameterRole::expert) return data_ranks(mesh);
+  int64_t ranks = 1;
+  for (const Axis level : mesh.expert_data()) ranks *= mesh.size(level);
+  return ranks;
+}
+
+/// Returns the bytes that a rank keeps of a parameter from step to step.
+int64_t state_bytes(const RunConfig& config, const Mesh& mesh, const ParameterSpec& parameter) {
+  const DType wide = accumulation_dtype(parameter.dtype);
+  const bool muon = config.optimizer.name == OptimizerName::muon &&
+                    is_hidden_matrix(parameter.role, parameter.shape);
+  const int64_t moments = muon ? 1 : 2;
+  const int64_t masters = wide == parameter.dtype ? 0 : 1;
+  const int64_t elements = parameter.piece_shape.elements();
+  return elements * (dtype_size(parameter.dtype) + dtype_size(wide)) +
+         elements * dtype_size(wide) * (moments + masters) /
+             ranks_that_share(config, mesh, parameter.role);
+}
+
+void add_states(ModelCosts& costs, const RunConfig& config, const Mesh& mesh,
+                const ParameterList& parameters) {
+  const ChunkRange embedding{.layers = {}, .embedding = true, .head = false};
+  const ChunkRange head{.layers = {}, .embedding = false, .head = true};
+  for (const ParameterSpec& parameter : parameters.specs()) {
+    const int64_t bytes = state_bytes(config, mesh, parameter);
+    const auto add_if_used = [&](PartCost& part, const ChunkRange& range) {
+      if (uses(range, config.model, parameter)) part.state_bytes += bytes;
+    };
+    add_if_used(costs.embedding, embedding);
+    add_if_used(costs.head, head);
+    for (int64_t i = 0; i < config.model.layers; ++i) {
+      add_if_used(costs.layers[static_cast<size_t>(i)],
+                  {.layers = {.first = i, .end = i + 1}, .embedding = false, .head = false});
+    }
+  }
+}
+
+using Counts = std::vector<int64_t>;  // layers, by chunk
+
+/// Moves layers between chunks, one rule after the other. All numbers are integers, so that equal
+/// layers cost exactly the same wherever they are.
+class LayerMoves {
+ public:
+  LayerMoves(const ModelCosts& costs, const ChunkPlacement& placement,
+             std::span<const int> in_flight)
+      : placement_(placement), in_flight_(in_flight) {
+    double flops = costs.embedding.flops + costs.head.flops;
+    for (const PartCost& layer : costs.layers) flops += layer.flops;
+    // A share of the model's FLOPs in units that leave room for sums.
+    const double unit = std::max(flops, 1.0) / static_cast<double>(int64_t{1} << 40);
+    const auto in_units = [&](const PartCost& part) { return std::llround(part.flops / unit); };
+    embedding_ = {in_units(costs.embedding), costs.embedding.state_bytes,
+                  costs.embedding.activation_bytes};
+    head_ = {in_units(costs.head), costs.head.state_bytes, costs.head.activation_bytes};
+    before_.emplace_back();
+    for (const PartCost& layer : costs.layers) {
+      before_.push_back(before_.back() +
+                        Load{in_units(layer), layer.state_bytes, layer.activation_bytes});
+    }
+  }
+
+  Counts balanced() {
+    Counts counts = even_layers(std::ssize(before_) - 1, placement_.chunks());
+    improve(counts, [&](const Counts& next) { return stage_flops(next); });
+    improve(counts, [&](const Counts& next) { return stage_bytes(next); });
+    improve(counts, [&](const Counts& next) { return chunk_flops(next); });
+    return counts;
+  }
+
+ private:
+  using Measure = std::function<std::vector<int64_t>(const Counts& counts)>;
+  /// A rule that was followed, and the largest number that it allows.
+  struct Bound {
+    Measure measure;
+    int64_t largest = 0;
+  };
+  struct Load {
+    int64_t flops = 0, state_bytes = 0, activation_bytes = 0;
+
+    Load operator+(const Load& other) const {
+      return {flops + other.flops, state_bytes + other.state_bytes,
+              activation_bytes + other.activation_bytes};
+    }
+    Load operator-(const Load& other) const {
+      return {flops - other.flops, state_bytes - other.state_bytes,
+              activation_bytes - other.activation_bytes};
+    }
+  };
+
+  std::vector<Load> chunk_loads(const Counts& counts) const {
+    std::vector<Load> loads;
+    int64_t end = 0;
+    for (const int64_t count : counts) {
+      const int64_t first = std::exchange(end, end + count);
+      loads.push_back(before_[static_cast<size_t>(end)] - before_[static_cast<size_t>(first)]);
+    }
+    loads.front() = loads.front() + embedding_;
+    loads.back() = loads.back() + head_;
+    return loads;
+  }
+  std::vector<Load> stage_loads(const Counts& counts) const {
+    const std::vector<Load> chunks = chunk_loads(counts);
+    std::vector<Load> loads(static_cast<size_t>(placement_.ranks));
+    for (size_t i = 0; i < chunks.size(); ++i) {
+      Load& load = loads[static_cast<size_t>(placement_.rank(static_cast<int>(i)))];
+      load = load + chunks[i];
+    }
+    return loads;
+  }
+
+  std::vector<int64_t> chunk_flops(const Counts& counts) const {
+    std::vector<int64_t> result;
+    for (const Load& load : chunk_loads(counts)) result.push_back(load.flops);
+    return result;
+  }
+  std::vector<int64_t> stage_flops(const Counts& counts) const {
+    std::vector<int64_t> result;
+    for (const Load& load : stage_loads(counts)) result.push_back(load.flops);
+    return result;
+  }
+  /// A micro-batch in flight counts with the mean of the stage's chunks.
+  std::vector<int64_t> stage_bytes(const Counts& counts) const {
+    std::vector<int64_t> result;
+    for (const Load& load : stage_loads(counts)) {
+      const auto stage = static_cast<int>(result.size());
+      const auto chunks = std::ranges::count(placement_.rank_of_chunk, stage);
+      result.push_back(load.state_bytes +
+                       load.activation_bytes * in_flight_[static_cast<size_t>(stage)] / chunks);
+    }
+    return result;
+  }
+
+  bool within_bounds(const Counts& counts) const {
+    return std::ranges::all_of(bounds_, [&](const Bound& bound) {
+      return std::ranges::max(bound.measure(counts)) <= bound.largest;
+    });
+  }
+
+  /// Takes the best move until none lowers the numbers of `measure`, of which the largest counts
+  /// first. The largest is a bound from then on.
+  void improve(Counts& counts, const Measure& measure) {
+    const auto descending = [&](const Counts& next) {
+      std::vector<int64_t> numbers = measure(next);
+      std::ranges::sort(numbers, std::greater());
+      return numbers;
+    };
+    std::vector<int64_t> least = descending(counts);
+    for (bool moved = true; moved;) {
+      moved = false;
+      const Counts from = counts;
+      for (const Counts& next : moves(from)) {
+        std::vector<int64_t> numbers = descending(next);
+        if (numbers >= least || !within_bounds(next)) continue;
+        least = std::move(numbers);
+        counts = next;
+        moved = true;
+      }
+    }
+    bounds_.push_back({measure, least.front()});
+  }
+
+  /// Returns the counts after each possible move of one layer.
+  static std::vector<Counts> moves(const Counts& counts) {
+    std::vector<Counts> result;
+    for (size_t giver = 0; giver < counts.size(); ++giver) {
+      const bool has_end = giver == 0 || giver + 1 == counts.size();
+      if (counts[giver] <= (has_end ? 0 : 1)) continue;
+      for (size_t taker = 0; taker < counts.size(); ++taker) {
+        if (taker == giver) continue;
+        result.push_back(counts);
+        --result.back()[giver];
+        ++result.back()[taker];
+      }
+    }
+    return result;
+  }
+
+  const ChunkPlacement& placement_;
+  std::span<const int> in_flight_;
+  Load embedding_, head_;
+  std::vector<Load> before_;  // by layer: the sum of all before it; and of all layers
+  std::vector<Bound> bounds_;
+};
+
+/// Returns the configuration with even numbers of layers.
+RunConfig with_even_layers(RunConfig config) {
+  config.parallel.stage_layers = {};
+  return config;
+}
+
+}  // namespace
+
+ModelCosts model_costs(const RunConfig& config, const Mesh& mesh) {
+  const RunConfig first_phase = with_even_layers(phases_of(config).front().config);
+  const PassesToWrite passes = passes_to_write(first_phase, {mesh, 0});
+  const Chunk model = write_training(passes.model, passes.compute, passes.size, passes.recompute,
+                                     {mesh, 0}, passes.experts);
+  ModelCosts costs;
+  costs.layers.resize(static_cast<size_t>(config.model.layers));
+  add_passes(costs, model.program);
+  add_states(costs, first_phase, mesh, model.outline.parameters);
+  return costs;
+}
+
+std::vector<int64_t> balance_layers(const ModelCosts& costs, const ChunkPlacement& placement,
+                                    std::span<const int> in_flight) {
+  TESSERA_CHECK(std::ssize(in_flight) == placement.ranks, "{} peaks for {} stages",
+                in_flight.size(), placement.ranks);
+  return LayerMoves(costs, placement, in_flight).balanced();
+}
+
+RunConfig with_stage_layers(RunConfig config, const Mesh& mesh) {
+  StageLayers& layers = config.parallel.stage_layers;
+  if (!layers.balanced || model_chunks(config.parallel) == 1) return config;
+  const PipelineSchedule schedule = pipeline_schedule(phases_of(config).front().config, mesh);
+  std::vector<int> in_flight;
+  for (const RankFigures& rank : measure(schedule, {}).ranks) {
+    in_flight.push_back(rank.peak_in_flight);
+  }
+  layers = {.counts = balance_layers(model_costs(config, mesh), schedule.placement, in_flight),
+            .balanced = false};
+  return config;
+}
+
+}  // namespace tessera
