@@ -60,7 +60,6 @@ class ChunkWriter {
     declare();
     const LayerWriter layers = write_forward();
     write_router_losses(layers.routed());
-    for (const Value value : chunk_.boundary_out.values()) builder_.output(value);
     if (range_.head) write_loss();
     chunk_.outline.parameters = std::move(writer_.parameters);
     write_backward();
@@ -101,6 +100,7 @@ class ChunkWriter {
       hidden_ = layers.final_norm();
     } else {
       chunk_.boundary_out = layers.end();
+      for (const Value value : chunk_.boundary_out.values()) builder_.output(value);
     }
     return layers;
   }
@@ -158,11 +158,15 @@ class ChunkWriter {
     }
   }
 
-  /// Makes the balance loss an output, or passes on the sums for it.
+  /// Makes the balance loss an output, or the sums for it, which another chunk gets.
   void note_balance_loss(const BalanceResults& results) {
-    chunk_.boundary_out.probability_sums = results.passed_on.probability_sums;
-    chunk_.boundary_out.counts = results.passed_on.counts;
-    if (!results.loss) return;
+    if (!results.loss) {
+      chunk_.boundary_out.probability_sums = results.passed_on.probability_sums;
+      chunk_.boundary_out.counts = results.passed_on.counts;
+      builder_.output(chunk_.boundary_out.probability_sums);
+      builder_.output(chunk_.boundary_out.counts);
+      return;
+    }
     chunk_.balance_loss = *results.loss;
     builder_.output(chunk_.balance_loss);
     chunk_.outline.sums.balance = scalar_sum("sum:balance_loss", chunk_.balance_loss);
