@@ -13,6 +13,7 @@ namespace tessera {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using Json = nlohmann::json;
@@ -143,6 +144,11 @@ TEST_F(RanksCommandTest, ExplainShowsTheStagesOfAPipelineAndDrawsItsSchedule) {
   EXPECT_EQ(json["pipeline"]["stages"][0]["peak_bytes"], json["totals"]["peak_bytes"]);
   EXPECT_EQ(json["pipeline"]["stages"][1]["peak_bytes"], second["peak_bytes"]);
   EXPECT_EQ(json["pipeline"]["stages"][1]["parameters"], second["parameters_on_rank"]);
+
+  const Result balanced =
+      run("explain", joined(stages, {"--set", "parallel.stage_layers=\"balanced\""}));
+  EXPECT_THAT(balanced.output,
+              ContainsRegex("parallel.stage_layers = \"balanced\" is \\[[0-2], [0-2]\\]"));
 
   fs::remove(picture);
   const Result whole = run("explain", joined(one_, {"--svg", picture}));
