@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "comm/call_errors.h"
+#include "comm/mpi/meeting_watch_mpi.h"
 #include "comm/mpi/mpi_call_mpi.h"
 
 namespace tessera {
@@ -65,7 +66,11 @@ MPI_Comm make_group(std::span<const int> ranks, std::string_view lane, const Pro
   check_mpi(MPI_Comm_group(comm, &all), "MPI_Comm_group");
   check_mpi(MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &members),
             "MPI_Group_incl");
-  check_mpi(MPI_Comm_create_group(comm, members, tag, &group), "MPI_Comm_create_group");
+  {
+    const MeetingWatch watch =
+        watch_group(processes.text(processes.rank()), group_text(ranks, lane), processes.timeout());
+    check_mpi(MPI_Comm_create_group(comm, members, tag, &group), "MPI_Comm_create_group");
+  }
   MPI_Group_free(&members);
   MPI_Group_free(&all);
   return group;

@@ -53,4 +53,14 @@ MeetingWatch watch_end(std::string_view rank, std::chrono::milliseconds patience
           patience};
 }
 
+MeetingWatch watch_group(std::string_view rank, std::string_view group,
+                         std::chrono::milliseconds patience) {
+  return {
+      fmt::format("{} makes the {}, for which all of its ranks have asked, but {} one of them is "
+                  "not in MPI_Comm_create_group: it is stopped, or cannot be reached. Each that is "
+                  "there says so",
+                  rank, group, waited_text(patience)),
+      patience};
+}
+
 }  // namespace tessera
