@@ -21,6 +21,7 @@
 #include "cli/options.h"
 #include "config/effects.h"
 #include "config/mesh_of.h"
+#include "config/pipeline_of.h"
 #include "config/resolve.h"
 #include "hardware/hardware_file.h"
 #include "hardware/processor.h"
