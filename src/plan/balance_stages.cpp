@@ -94,8 +94,8 @@ class LayerMoves {
       : placement_(placement), in_flight_(in_flight) {
     double flops = costs.embedding.flops + costs.head.flops;
     for (const PartCost& layer : costs.layers) flops += layer.flops;
-    // A share of the model's FLOPs in units that leave room for sums.
-    const double unit = std::max(flops, 1.0) / static_cast<double>(int64_t{1} << 40);
+    // Single FLOPs, or larger units where the model's FLOPs do not fit into an integer.
+    const double unit = std::max(1.0, flops / static_cast<double>(int64_t{1} << 60));
     const auto in_units = [&](const PartCost& part) { return std::llround(part.flops / unit); };
     embedding_ = {in_units(costs.embedding), costs.embedding.state_bytes,
                   costs.embedding.activation_bytes};
