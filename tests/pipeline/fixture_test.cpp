@@ -45,9 +45,9 @@ class FixtureRow {
     return shape;
   }
   ScheduleTimes times() const {
-    return {.forward = (*this)["tF"],
-            .input_gradients = (*this)["tI"],
-            .weight_gradients = (*this)["tW"],
+    return {.chunks = {{.forward = (*this)["tF"],
+                        .input_gradients = (*this)["tI"],
+                        .weight_gradients = (*this)["tW"]}},
             .latency = (*this)["tComm"]};
   }
   /// The row itself, for messages of failures.

@@ -16,7 +16,7 @@ namespace {
 using testing::random_kind;
 using testing::random_shape;
 
-constexpr ScheduleTimes kEqualTimes{};
+const ScheduleTimes kEqualTimes{};
 
 std::vector<int> peaks_of(const ScheduleFigures& figures) {
   std::vector<int> peaks;
@@ -138,10 +138,10 @@ RC_GTEST_PROP(PipelineSchedules, OfZeroBubbleH1HaveItsBubbleAndThePeakOf1F1B, ()
   const PipelineSchedule schedule = generate(ScheduleKind::zero_bubble_h1, shape);
   // The weight gradients fit between the other passes, as the paper assumes.
   const int weight = *rc::gen::inRange(1, 9);
-  const ScheduleTimes times{.forward = *rc::gen::inRange(weight, 9) * 1.0,
-                            .input_gradients = *rc::gen::inRange(weight, 9) * 1.0,
-                            .weight_gradients = weight * 1.0};
-  const ScheduleFigures figures = measure(schedule, times);
+  const ChunkTimes times{.forward = *rc::gen::inRange(weight, 9) * 1.0,
+                         .input_gradients = *rc::gen::inRange(weight, 9) * 1.0,
+                         .weight_gradients = weight * 1.0};
+  const ScheduleFigures figures = measure(schedule, {.chunks = {times}});
   const int peak = std::min(shape.ranks, shape.micro_batches);
   RC_ASSERT(peaks_of(figures) == std::vector<int>(static_cast<size_t>(shape.ranks), peak));
   RC_ASSERT(peaks_of(figures_of(ScheduleKind::one_forward_one_backward, shape))[0] == peak);
@@ -181,12 +181,11 @@ RC_GTEST_PROP(PipelineSchedules, OfDualPipeVHoldOneMoreThanTheirChunks, ()) {
 RC_GTEST_PROP(PipelineSchedules, WaitForSendsThatAreDone, ()) {
   const ScheduleKind kind = random_kind();
   const PipelineSchedule schedule = generate(kind, random_shape(kind, 6, 12));
-  ScheduleTimes times{.forward = *rc::gen::inRange(1, 9) * 1.0,
-                      .input_gradients = *rc::gen::inRange(1, 9) * 1.0,
-                      .weight_gradients = *rc::gen::inRange(1, 9) * 1.0,
-                      .latency = *rc::gen::inRange(0, 5) * 1.0};
+  ScheduleTimes times{.chunks = {}, .latency = *rc::gen::inRange(0, 5) * 1.0};
   for (int chunk = 0; chunk < schedule.placement.chunks(); ++chunk) {
-    times.chunk_scale.push_back(*rc::gen::inRange(1, 4) * 1.0);
+    times.chunks.push_back({.forward = *rc::gen::inRange(1, 9) * 1.0,
+                            .input_gradients = *rc::gen::inRange(1, 9) * 1.0,
+                            .weight_gradients = *rc::gen::inRange(1, 9) * 1.0});
   }
   PipelineSchedule without = schedule;
   for (auto& list : without.ranks) {

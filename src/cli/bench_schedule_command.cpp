@@ -1,0 +1,88 @@
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "base/file.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "cli/bench_commands.h"
+#include "cli/config_arguments.h"
+#include "cli/options.h"
+#include "config/effects.h"
+#include "config/mesh_of.h"
+#include "config/resolve.h"
+#include "pipeline/picture.h"
+#include "train/bench_schedule.h"
+
+namespace tessera {
+namespace {
+
+struct ScheduleArguments {
+  ConfigArguments config;
+  int ranks = 1;
+  std::string phase;
+  std::string times{word(PassRule::equal)};
+  double mean_seconds = PassLengths{}.mean_seconds;
+  RepeatArguments repeats{.repeats = 5, .warmup = 1};
+  std::string picture;  // empty: none
+
+  PassLengths lengths() const {
+    PassLengths result{.mean_seconds = mean_seconds, .path = {}};
+    const bool is_rule = times == word(PassRule::equal) || times == word(PassRule::flops);
+    result.rule = is_rule ? from_word<PassRule>(times) : PassRule::file;
+    if (!is_rule) result.path = times;
+    return result;
+  }
+};
+
+void run(const ScheduleArguments& arguments) {
+  require_picture(arguments.picture);
+  const RunConfig config = resolve(arguments.config.load());
+  const Logger logger;
+  for (const std::string& sentence : without_effect(config, arguments.ranks)) {
+    logger.warn("{}", sentence);
+  }
+  const ChosenPhase phase = choose_phases(config, arguments.phase).front();
+  const Mesh mesh = mesh_of(phase.config, arguments.ranks);
+  const InterruptGuard guard;
+  const ScheduleMeasurement measurement = measure_schedule(
+      phase.config, mesh, arguments.lengths(), arguments.repeats.make_repeats("schedule"));
+  fmt::print("{}", arguments.repeats.json ? schedule_json(measurement) : schedule_text(measurement));
+  if (arguments.picture.empty()) return;
+  write_file(arguments.picture, draw(measurement.schedule, measurement.measured.back()));
+}
+
+}  // namespace
+
+void add_bench_schedule(CLI::App& bench) {
+  CLI::App* command = bench.add_subcommand(
+      "schedule",
+      "The pipeline schedule of a configuration, on ranks that are threads: passes take set times "
+      "instead of computing, and messages are real; needs no data where model.vocabulary_size is "
+      "set");
+  auto arguments = std::make_shared<ScheduleArguments>();
+  add_config_arguments(*command, arguments->config);
+  add_number(*command, "--ranks", arguments->ranks, 1, kMostRanks, "Ranks of the run");
+  command
+      ->add_option("--times", arguments->times,
+                   "How long passes take: \"equal\" times, \"flops\" for times in proportion to "
+                   "their FLOPs, or a JSON file with the seconds of \"forward\", "
+                   "\"input_gradients\" and \"weight_gradients\", each a number or an array with "
+                   "one number for each chunk")
+      ->capture_default_str();
+  add_number(*command, "--seconds", arguments->mean_seconds, 1e-4, 60,
+             "The mean time of a stage's forward, input gradients and weight gradients of one "
+             "micro-batch, for equal times and FLOPs");
+  add_number(*command, "--repeats", arguments->repeats.repeats, 1, 1000000, "Measured runs");
+  add_number(*command, "--warmup", arguments->repeats.warmup, 0, 1000000,
+             "Runs before them that do not count");
+  add_phase_argument(*command, arguments->phase, "the first");
+  command->add_flag("--json", arguments->repeats.json, "Print JSON");
+  command->add_option("--svg", arguments->picture,
+                      "A picture of the last run as well, to this file");
+  command->callback([arguments] { run(*arguments); });
+}
+
+}  // namespace tessera
