@@ -62,10 +62,14 @@ class Schedule(NamedTuple):
 
 # The schedules whose chunk c is on rank c mod ranks.
 
-def groups_of(micro_batches, size):
-    """Groups of consecutive micro-batches; the last one may be short."""
-    return [range(first, min(first + size, micro_batches))
-            for first in range(0, micro_batches, size)]
+def groups_of(micro_batches, size, shortest=0):
+    """Groups of consecutive micro-batches. A last group that is not full and has fewer than
+    `shortest` joins the one before it."""
+    groups = [range(first, min(first + size, micro_batches))
+              for first in range(0, micro_batches, size)]
+    if len(groups) > 1 and len(groups[-1]) < min(size, shortest):
+        groups[-2:] = [range(groups[-2].start, micro_batches)]
+    return groups
 
 
 def looped(ranks, chunks, groups, warm_up):
@@ -89,25 +93,15 @@ def gpipe(ranks, chunks, micro_batches, group=None):
     return looped(ranks, chunks, groups, lambda rank: chunks * micro_batches)
 
 
+def interleaved(ranks, chunks, groups):
+    """1F1B, interleaved if a rank has several chunks. With some groups it deadlocks."""
+    largest = max(map(len, groups))
+    return looped(ranks, chunks, groups, lambda rank: ranks - rank - 1 if chunks == 1 else
+                  2 * (ranks - rank - 1) + (chunks - 1) * largest)
+
+
 def one_forward_one_backward(ranks, micro_batches):
-    groups = groups_of(micro_batches, micro_batches)
-    return looped(ranks, 1, groups, lambda rank: ranks - rank - 1)
-
-
-def interleaved(ranks, chunks, micro_batches, group=None):
-    """Interleaved 1F1B in groups of any size, which deadlocks for some sizes."""
-    group = group or ranks
-    return looped(ranks, chunks, groups_of(micro_batches, group),
-                  lambda rank: 2 * (ranks - rank - 1) + (chunks - 1) * group)
-
-
-def flexible(ranks, chunks, micro_batches, group):
-    """As Llama 3 has it: all forwards run first if a group is smaller than the number of ranks."""
-    if group < ranks:
-        return gpipe(ranks, chunks, micro_batches, group)
-    if chunks == 1:
-        return one_forward_one_backward(ranks, micro_batches)
-    return interleaved(ranks, chunks, micro_batches, group)
+    return interleaved(ranks, 1, groups_of(micro_batches, micro_batches))
 
 
 def zero_bubble_h1(ranks, micro_batches):
