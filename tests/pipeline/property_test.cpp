@@ -71,6 +71,10 @@ RC_GTEST_PROP(PipelineSchedules, OfAllForwardsFirstHoldAllMicroBatches, ()) {
   const int all = shape.micro_batches * shape.chunks / shape.ranks;
   RC_ASSERT(peaks_of(figures) == std::vector<int>(static_cast<size_t>(shape.ranks), all));
   RC_ASSERT(figures.bubble > ideal_bubble(shape) - 1e-9);
+  const int consecutive = shape.consecutive_micro_batches.value_or(shape.micro_batches);
+  const int tail = shape.micro_batches % consecutive;
+  const bool filled = (tail > 0 ? tail : consecutive) >= shape.ranks;
+  RC_ASSERT(near(figures.bubble, ideal_bubble(shape)) == (filled || shape.chunks == shape.ranks));
 }
 
 /// The figures of the flexible schedule in a shape; a text that says what is wrong, or "".
@@ -89,7 +93,7 @@ std::string check_flexible(const PipelineShape& shape) {
   const bool ideal = near(figures.bubble, ideal_bubble(shape));
   if (figures.bubble < ideal_bubble(shape) - 1e-9) return "less than the ideal bubble";
   if (consecutive >= shape.ranks && !warmed) return "other peaks than those of the warm-up";
-  if (consecutive >= shape.ranks && (tail == 0 || merged) && !ideal) return "not the ideal bubble";
+  if (consecutive >= shape.ranks && !ideal) return "not the ideal bubble";
   return warmed || all_first ? "" : "neither of the two orders";
 }
 
