@@ -1,4 +1,5 @@
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -7,9 +8,12 @@
 #include "base/file.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/threads.h"
 #include "cli/bench_commands.h"
 #include "cli/config_arguments.h"
 #include "cli/options.h"
+#include "cli/several_processes.h"
+#include "comm/processes.h"
 #include "config/effects.h"
 #include "config/mesh_of.h"
 #include "config/resolve.h"
@@ -37,21 +41,30 @@ struct ScheduleArguments {
   }
 };
 
-void run(const ScheduleArguments& arguments) {
-  require_picture(arguments.picture);
+/// Measures on ranks that are threads, or processes. The first process reports.
+void run(const ScheduleArguments& arguments, Processes* processes) {
+  refuse_thread_ranks(processes, arguments.ranks);
+  const bool is_first = processes == nullptr || processes->rank() == 0;
+  if (is_first) require_picture(arguments.picture);
   const RunConfig config = resolve(arguments.config.load());
-  const Logger logger;
-  for (const std::string& sentence : without_effect(config, arguments.ranks)) {
-    logger.warn("{}", sentence);
-  }
-  const ChosenPhase phase = choose_phases(config, arguments.phase).front();
-  const Mesh mesh = mesh_of(phase.config, arguments.ranks);
+  const Logger logger = is_first ? Logger() : Logger::silent();
+  const auto warn = [&](const std::string& sentence) { logger.warn("{}", sentence); };
+  const RunConfig phase = choose_phases(config, arguments.phase).front().config;
+  const Mesh mesh = mesh_of_started_ranks(phase, processes, arguments.ranks, warn);
+  for (const std::string& sentence : without_effect(config, mesh.ranks())) warn(sentence);
   const InterruptGuard guard;
-  const ScheduleMeasurement measurement = measure_schedule(
-      phase.config, mesh, arguments.lengths(), arguments.repeats.make_repeats("schedule"));
-  fmt::print("{}", arguments.repeats.json ? schedule_json(measurement) : schedule_text(measurement));
+  const Repeats repeats = arguments.repeats.make_repeats("schedule");
+  std::optional<ScheduleMeasurement> measurement;
+  if (processes == nullptr) {
+    measurement = measure_schedule(phase, mesh, arguments.lengths(), repeats);
+  } else {
+    measurement = measure_schedule(phase, mesh, arguments.lengths(), repeats, *processes);
+  }
+  if (!measurement) return;
+  fmt::print("{}",
+             arguments.repeats.json ? schedule_json(*measurement) : schedule_text(*measurement));
   if (arguments.picture.empty()) return;
-  write_file(arguments.picture, draw(measurement.schedule, measurement.measured.back()));
+  write_file(arguments.picture, draw(measurement->schedule, measurement->measured.back()));
 }
 
 }  // namespace
@@ -59,12 +72,13 @@ void run(const ScheduleArguments& arguments) {
 void add_bench_schedule(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand(
       "schedule",
-      "The pipeline schedule of a configuration, on ranks that are threads: passes take set times "
-      "instead of computing, and messages are real; needs no data where model.vocabulary_size is "
-      "set");
+      "The pipeline schedule of a configuration, on ranks that are threads or, under mpirun or "
+      "srun, processes: passes take set times instead of computing, and messages are real; needs "
+      "no data where model.vocabulary_size is set");
   auto arguments = std::make_shared<ScheduleArguments>();
   add_config_arguments(*command, arguments->config);
-  add_number(*command, "--ranks", arguments->ranks, 1, kMostRanks, "Ranks of the run");
+  add_number(*command, "--ranks", arguments->ranks, 1, kMostThreads,
+             "Ranks, as threads of this process");
   command
       ->add_option("--times", arguments->times,
                    "How long passes take: \"equal\" times, \"flops\" for times in proportion to "
@@ -82,7 +96,10 @@ void add_bench_schedule(CLI::App& bench) {
   command->add_flag("--json", arguments->repeats.json, "Print JSON");
   command->add_option("--svg", arguments->picture,
                       "A picture of the last run as well, to this file");
-  command->callback([arguments] { run(*arguments); });
+  command->callback([arguments] {
+    const std::unique_ptr<Processes> processes = join_processes(arguments->config.rank_timeout());
+    run_as_one_process(processes.get(), [&] { run(*arguments, processes.get()); });
+  });
 }
 
 }  // namespace tessera

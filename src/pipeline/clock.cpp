@@ -150,9 +150,9 @@ ScheduleFigures figures_of(const std::vector<std::vector<TimedAction>>& ranks, d
 }
 
 ScheduleFigures measure(const PipelineSchedule& schedule, const ScheduleTimes& times) {
-  TESSERA_CHECK(times.chunks.size() == 1 ||
-                    times.chunks.size() == schedule.placement.rank_of_chunk.size(),
-                "times of {} chunks for {}", times.chunks.size(), schedule.placement.chunks());
+  TESSERA_CHECK(
+      times.chunks.size() == 1 || times.chunks.size() == schedule.placement.rank_of_chunk.size(),
+      "times of {} chunks for {}", times.chunks.size(), schedule.placement.chunks());
   ClockedLists lists(schedule, times);
   lists.run();
   TESSERA_CHECK(lists.stuck().empty(), "the schedule {} deadlocks", schedule.name);

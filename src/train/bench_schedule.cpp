@@ -5,10 +5,12 @@
 #include "train/bench_schedule.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <chrono>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <span>
 #include <utility>
 
@@ -16,10 +18,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/progress.h"
 #include "base/quantile.h"
 #include "base/text.h"
 #include "comm/in_process/run_mesh.h"
+#include "comm/process_groups.h"
 #include "comm/rank_control.h"
 #include "config/pipeline_of.h"
 #include "engine/compute_clock.h"
@@ -30,11 +32,17 @@
 #include "plan/blocks/measurement_report.h"
 #include "plan/chunk_times.h"
 #include "plan/step_plan.h"
+#include "train/same_run.h"
 
 namespace tessera {
 namespace {
 
-/// What a rank did in one run. Times are seconds of a stopwatch that all ranks share.
+/// Returns the seconds of a clock that all ranks of a machine share.
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// What a rank did in one run. Times are those of now().
 struct RankRun {
   std::vector<TimedAction> actions;
   double end = 0;  ///< of the whole list
@@ -44,11 +52,10 @@ struct RankRun {
 class TimedRank {
  public:
   TimedRank(const RunConfig& config, int micro_batches, RankGroups& groups,
-            const RankControl& control)
+            const RankControl& control, std::span<const int> ranks_here)
       : runtime_(host_target(1)),
         plan_(plan_step_that_fits(config, runtime_.target(), nullptr,
-                                  {groups.mesh(), groups.rank()}, control,
-                                  all_ranks(groups.mesh()))),
+                                  {groups.mesh(), groups.rank()}, control, ranks_here)),
         executor_(plan_.programs.list(), plan_.memory, runtime_),
         runner_(executor_),
         list_(plan_.programs.step_list(0, micro_batches)) {
@@ -81,26 +88,20 @@ class TimedRank {
   }
 
   /// Runs the list.
-  RankRun run(const Stopwatch& watch) {
+  RankRun run() {
     RankRun result;
     runner_.run(list_, [&](const StageAction& entry) {
       const double seconds_of_nodes = this->seconds_of_nodes(entry.run);
-      const double start = watch.seconds();
+      const double start = now();
       const double seconds = times_.of(entry.action);
       result.actions.push_back({.action = entry.action, .start = start, .end = start + seconds});
       wait(seconds - seconds_of_nodes);
     });
-    result.end = watch.seconds();
+    result.end = now();
     return result;
   }
 
  private:
-  static std::vector<int> all_ranks(const Mesh& mesh) {
-    std::vector<int> ranks;
-    for (int rank = 0; rank < mesh.ranks(); ++rank) ranks.push_back(rank);
-    return ranks;
-  }
-
   /// Returns the time that the nodes of an action take; less than its pass takes if a half of a
   /// backward pass has no nodes.
   double seconds_of_nodes(const Action& action) {
@@ -136,6 +137,22 @@ void require_known_messages(const RunConfig& config) {
       "parallel.expert is {}: a timed run computes no values, so it does not know how many tokens "
       "the ranks exchange for their experts; set parallel.expert to 1",
       config.parallel.expert);
+}
+
+/// What all ranks measure.
+struct ScheduleTask {
+  RunConfig config;  // of one phase, whose layers are shared out
+  PipelineSchedule schedule;
+  PassLengths lengths;
+};
+
+/// Throws Error as measure_schedule() does.
+ScheduleTask schedule_task(const RunConfig& config, const Mesh& mesh, const PassLengths& lengths) {
+  TESSERA_CHECK(config.train.phases.empty(), "a schedule is measured in one phase");
+  require_known_messages(config);
+  RunConfig counted = with_stage_layers(config, mesh);
+  PipelineSchedule schedule = pipeline_schedule(counted, mesh);
+  return {std::move(counted), std::move(schedule), lengths};
 }
 
 /// Returns the times of all chunks. `flops` are those of their passes.
@@ -184,7 +201,7 @@ std::vector<ChunkTimes> gather_flops(const std::vector<ChunkTimes>& own, const M
 
 /// Returns the figures of a run whose first action begins at 0. `stages` have what one rank of each
 /// did.
-ScheduleFigures figures_of_run(std::vector<RankRun> stages) {
+ScheduleFigures figures_of_run(const std::vector<RankRun>& stages) {
   double begin = std::numeric_limits<double>::infinity();
   double end = 0;
   for (const RankRun& stage : stages) {
@@ -192,15 +209,49 @@ ScheduleFigures figures_of_run(std::vector<RankRun> stages) {
     end = std::max(end, stage.end);
   }
   std::vector<std::vector<TimedAction>> actions;
-  for (RankRun& stage : stages) {
-    for (TimedAction& timed : stage.actions) {
+  for (const RankRun& stage : stages) {
+    std::vector<TimedAction>& of_stage = actions.emplace_back(stage.actions);
+    for (TimedAction& timed : of_stage) {
       timed.start -= begin;
       timed.end -= begin;
     }
-    actions.push_back(std::move(stage.actions));
   }
   return figures_of(actions, end - begin);
 }
+
+/// What one rank measured, as a text by which the first rank gets it.
+struct RankReport {
+  int64_t arena_bytes = 0;
+  std::vector<RankRun> runs;
+
+  std::string text() const {
+    nlohmann::json json{{"arena_bytes", arena_bytes}, {"runs", nlohmann::json::array()}};
+    for (const RankRun& run : runs) {
+      nlohmann::json actions = nlohmann::json::array();
+      for (const TimedAction& timed : run.actions) {
+        actions.push_back({timed.action.kind, timed.action.chunk, timed.action.micro_batch,
+                           timed.start, timed.end});
+      }
+      json["runs"].push_back({{"end", run.end}, {"actions", actions}});
+    }
+    return json.dump();
+  }
+
+  static RankReport of_text(const std::string& text) {
+    const nlohmann::json json = nlohmann::json::parse(text);
+    RankReport report{.arena_bytes = json["arena_bytes"], .runs = {}};
+    for (const nlohmann::json& run_json : json["runs"]) {
+      RankRun& run = report.runs.emplace_back(RankRun{.actions = {}, .end = run_json["end"]});
+      for (const nlohmann::json& timed : run_json["actions"]) {
+        run.actions.push_back(
+            {.action = {.kind = timed[0], .chunk = timed[1], .micro_batch = timed[2]},
+             .start = timed[3],
+             .end = timed[4]});
+      }
+    }
+    return report;
+  }
+};
 
 /// Returns "12.5 % (12.3-12.9)": the median, and the 10th and 90th percentiles.
 std::string percent_and_spread(const std::vector<double>& shares) {
@@ -224,52 +275,78 @@ double micro_batches_per_second(const ScheduleMeasurement& measurement) {
   return measurement.schedule.micro_batches / quantile(makespans(measurement), 0.5);
 }
 
+/// Measures as one rank of the mesh of `groups`. The first rank gets the result.
+std::optional<ScheduleMeasurement> measure_as_rank(const ScheduleTask& task, const Repeats& repeats,
+                                                   RankGroups& groups, const RankControl& control,
+                                                   std::span<const int> ranks_here) {
+  const Mesh& mesh = groups.mesh();
+  const ChunkPlacement& placement = task.schedule.placement;
+  TimedRank rank(task.config, task.schedule.micro_batches, groups, control, ranks_here);
+  const std::vector<ChunkTimes> flops = gather_flops(rank.flops(), mesh, placement, control);
+  ScheduleTimes times;
+  control.together([&] { times.chunks = lengths_of(task.lengths, flops, placement.ranks); });
+  rank.set_times(times);
+  Repeats own = repeats;
+  if (!control.is_first()) own.before = {};
+  RankReport report{.arena_bytes = rank.arena_bytes(), .runs = {}};
+  own.each([&](bool is_measured) {
+    control.wait();
+    RankRun run = rank.run();
+    if (is_measured) report.runs.push_back(std::move(run));
+  });
+  const std::vector<std::string> texts = control.texts_for_first(report.text());
+  if (!control.is_first()) return std::nullopt;
+  ScheduleMeasurement result{.schedule = task.schedule,
+                             .lengths = task.lengths,
+                             .ranks = mesh.ranks(),
+                             .expected = measure(task.schedule, times),
+                             .measured = {},
+                             .arena_bytes = {}};
+  const Axis pipeline = mesh.pipeline();
+  std::vector<RankReport> stages;
+  for (const int stage_rank : mesh.group(0, std::span(&pipeline, 1))) {
+    stages.push_back(RankReport::of_text(texts[static_cast<size_t>(stage_rank)]));
+    result.arena_bytes.push_back(stages.back().arena_bytes);
+  }
+  for (size_t i = 0; i < stages.front().runs.size(); ++i) {
+    std::vector<RankRun> run;
+    for (const RankReport& stage : stages) run.push_back(stage.runs[i]);
+    result.measured.push_back(figures_of_run(run));
+  }
+  return result;
+}
+
 }  // namespace
 
 ScheduleMeasurement measure_schedule(const RunConfig& config, const Mesh& mesh,
                                      const PassLengths& lengths, const Repeats& repeats) {
-  TESSERA_CHECK(config.train.phases.empty(), "a schedule is measured in one phase");
-  require_known_messages(config);
-  const RunConfig counted = with_stage_layers(config, mesh);
-  const PipelineSchedule schedule = pipeline_schedule(counted, mesh);
-  ScheduleMeasurement result{.schedule = schedule,
-                             .lengths = lengths,
-                             .ranks = mesh.ranks(),
-                             .expected = {},
-                             .measured = {},
-                             .arena_bytes = {}};
-  const auto stages = static_cast<size_t>(schedule.placement.ranks);
-  result.arena_bytes.resize(stages);
-  std::vector<std::vector<RankRun>> runs(stages);  // by stage and run
-  const Axis pipeline = mesh.pipeline();
-  const std::vector<int> measured_ranks = mesh.group(0, std::span(&pipeline, 1));
-  const Stopwatch watch;
+  const ScheduleTask task = schedule_task(config, mesh, lengths);
+  std::vector<int> all_ranks(static_cast<size_t>(mesh.ranks()));
+  std::iota(all_ranks.begin(), all_ranks.end(), 0);
+  std::optional<ScheduleMeasurement> result;
   World world(mesh.ranks(), std::chrono::seconds(config.run.rank_timeout));
   run_mesh(world, mesh, [&](RankGroups& groups) {
-    const RankControl control(groups);
-    TimedRank rank(counted, schedule.micro_batches, groups, control);
-    const std::vector<ChunkTimes> flops =
-        gather_flops(rank.flops(), mesh, schedule.placement, control);
-    const ScheduleTimes times{.chunks = lengths_of(lengths, flops, schedule.placement.ranks)};
-    if (control.is_first()) result.expected = measure(schedule, times);
-    rank.set_times(times);
-    Repeats own = repeats;
-    if (!control.is_first()) own.before = {};
-    const bool is_measured = std::ranges::find(measured_ranks, groups.rank()) != measured_ranks.end();
-    const auto stage = static_cast<size_t>(mesh.stage(groups.rank()));
-    if (is_measured) result.arena_bytes[stage] = rank.arena_bytes();
-    own.each([&](bool counts) {
-      control.wait();
-      RankRun run = rank.run(watch);
-      if (counts && is_measured) runs[stage].push_back(std::move(run));
-    });
+    auto measured = measure_as_rank(task, repeats, groups, RankControl(groups), all_ranks);
+    if (measured) result = std::move(measured);
   });
-  for (size_t run = 0; run < runs.front().size(); ++run) {
-    std::vector<RankRun> of_run;
-    for (std::vector<RankRun>& stage : runs) of_run.push_back(std::move(stage[run]));
-    result.measured.push_back(figures_of_run(std::move(of_run)));
-  }
-  return result;
+  return std::move(result.value());
+}
+
+std::optional<ScheduleMeasurement> measure_schedule(const RunConfig& config, const Mesh& mesh,
+                                                    const PassLengths& lengths,
+                                                    const Repeats& repeats, Processes& processes) {
+  processes.set_timeout(std::chrono::seconds(config.run.rank_timeout));
+  RankGroups groups = groups_of(mesh, processes);
+  const RankControl control = control_of(groups, processes);
+  require_same_start(config, processes, control);
+  const std::array facts{readable_fact("the rule of --times", std::string(word(lengths.rule))),
+                         readable_fact("--seconds", fmt::format("{}", lengths.mean_seconds)),
+                         readable_fact("--repeats", std::to_string(repeats.measured)),
+                         readable_fact("--warmup", std::to_string(repeats.warmup))};
+  require_same(facts, processes, control);
+  ScheduleTask task;
+  control.together([&] { task = schedule_task(config, mesh, lengths); });
+  return measure_as_rank(task, repeats, groups, control, processes.ranks_here());
 }
 
 std::string schedule_json(const ScheduleMeasurement& measurement) {
@@ -319,4 +396,3 @@ std::string schedule_text(const ScheduleMeasurement& measurement) {
 }
 
 }  // namespace tessera
-

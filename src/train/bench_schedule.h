@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,15 +10,16 @@
 #include "base/file.h"
 #include "base/words.h"
 #include "comm/mesh.h"
+#include "comm/processes.h"
 #include "config/run_config.h"
 #include "pipeline/clock.h"
 #include "plan/blocks/repeats.h"
 
 namespace tessera {
 
-// A timed run: the ranks execute their lists with real messages and collectives, but each pass takes
-// a time that was set beforehand (Executor::set_node_seconds()). So a few cores show how long many
-// ranks wait for each other.
+// A timed run: the ranks execute their lists with real messages and collectives, but each pass
+// takes a time that was set beforehand (Executor::set_node_seconds()). So a few cores show how long
+// many ranks wait for each other.
 
 /// The rule for the times of passes.
 enum class PassRule {
@@ -56,6 +58,11 @@ struct ScheduleMeasurement {
 /// not known without values.
 ScheduleMeasurement measure_schedule(const RunConfig& config, const Mesh& mesh,
                                      const PassLengths& lengths, const Repeats& repeats);
+/// Does so with ranks that are processes of one machine. All ranks call it. The first one gets the
+/// measurement.
+std::optional<ScheduleMeasurement> measure_schedule(const RunConfig& config, const Mesh& mesh,
+                                                    const PassLengths& lengths,
+                                                    const Repeats& repeats, Processes& processes);
 
 /// Returns the measurement as a JSON object on one line.
 std::string schedule_json(const ScheduleMeasurement& measurement);

@@ -51,8 +51,7 @@ TEST(ChunkTimes, FlopsHaveTheHeadsGradientInTheForwardPass) {
   EXPECT_DOUBLE_EQ(sum(last) - sum(first), 3 * head);
   // The weight gradients of two layers: query and output, key and value, and three of the
   // feed-forward layer.
-  const double weights =
-      2 * (2 * product(32, 32) + 2 * product(32, 16) + 3 * product(32, 48));
+  const double weights = 2 * (2 * product(32, 32) + 2 * product(32, 16) + 3 * product(32, 48));
   EXPECT_DOUBLE_EQ(last.weight_gradients, weights);
   EXPECT_EQ(first.input_gradients, 0) << "no chunk waits for them";
   EXPECT_DOUBLE_EQ(first.weight_gradients, last.weight_gradients + last.input_gradients);
@@ -60,8 +59,8 @@ TEST(ChunkTimes, FlopsHaveTheHeadsGradientInTheForwardPass) {
 
 TEST(ChunkTimes, FlopsHaveRepeatedWork) {
   const ChunkTimes once = chunk_flops(stage_programs(1).chunks().front().program);
-  const ChunkTimes repeated = chunk_flops(
-      stage_programs(1, {"train.recompute=['layer']"}).chunks().front().program);
+  const ChunkTimes repeated =
+      chunk_flops(stage_programs(1, {"train.recompute=['layer']"}).chunks().front().program);
   EXPECT_EQ(repeated.forward, once.forward);
   EXPECT_GT(sum(repeated), sum(once));
 }
@@ -114,13 +113,15 @@ TEST(ChunkTimes, AWrongFileIsRefusedByItsMember) {
   };
   EXPECT_THAT(refusal(R"({"forward": 1, "input_gradients": 1})"),
               AllOf(HasSubstr("times.json"), HasSubstr("weight_gradients")));
-  EXPECT_THAT(refusal(R"({"forward": 1, "input_gradients": 1, "weight_gradients": 1, "latency": 1})"),
-              HasSubstr("latency"));
+  EXPECT_THAT(
+      refusal(R"({"forward": 1, "input_gradients": 1, "weight_gradients": 1, "latency": 1})"),
+      HasSubstr("latency"));
   const auto with_forward = [&](const std::string& forward) {
     return refusal(
         fmt::format(R"({{"forward": {}, "input_gradients": 1, "weight_gradients": 1}})", forward));
   };
-  for (const char* wrong : {"-1", "[1, -1]", "[1]", "[1, 1, 1]", "[]", "\"1\"", "3601", "null", "[1, {}]", "1e999"}) {
+  for (const char* wrong :
+       {"-1", "[1, -1]", "[1]", "[1, 1, 1]", "[]", "\"1\"", "3601", "null", "[1, {}]", "1e999"}) {
     EXPECT_THAT(with_forward(wrong), HasSubstr("times.json")) << wrong;
   }
   EXPECT_THAT(with_forward("[1, 2, 3]"),

@@ -72,17 +72,16 @@ TEST_P(TimedSchedules, TakeNoLessThanTheirClockSays) {
 }
 
 INSTANTIATE_TEST_SUITE_P(OfEachKind, TimedSchedules,
-                         ::testing::Values("1f1b", "gpipe", "zb-h1", "zb-v"),
-                         [](const auto& name) {
+                         ::testing::Values("1f1b", "gpipe", "zb-h1", "zb-v"), [](const auto& name) {
                            std::string text = name.param;
                            std::erase(text, '-');
                            return text;
                          });
 
 TEST(BenchSchedule, TakesTimesInProportionToFlops) {
-  const ScheduleMeasurement measured =
-      measure_on(2, {"parallel.pipeline=2", "parallel.virtual_stages=2", "parallel.stage_layers=[0,2,1,1]"},
-                 {.rule = PassRule::flops, .mean_seconds = 0.002, .path = {}});
+  const ScheduleMeasurement measured = measure_on(
+      2, {"parallel.pipeline=2", "parallel.virtual_stages=2", "parallel.stage_layers=[0,2,1,1]"},
+      {.rule = PassRule::flops, .mean_seconds = 0.002, .path = {}});
   expect_run(measured);
   double busy = 0;
   for (const RankFigures& stage : measured.expected.ranks) busy += stage.busy;
@@ -95,7 +94,8 @@ TEST(BenchSchedule, TakesTimesInProportionToFlops) {
 TEST(BenchSchedule, TakesTheTimesOfAFile) {
   const TemporaryFolder folder;
   const fs::path path = folder / "times.json";
-  write_file(path, R"({"forward": [0.001, 0.003], "input_gradients": 0.002, "weight_gradients": 0})");
+  write_file(path,
+             R"({"forward": [0.001, 0.003], "input_gradients": 0.002, "weight_gradients": 0})");
   const ScheduleMeasurement measured =
       measure_on(2, {"parallel.pipeline=2"}, {.rule = PassRule::file, .path = path}, 1);
   expect_run(measured);
