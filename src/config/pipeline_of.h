@@ -40,6 +40,10 @@ PipelineShape pipeline_shape(const RunConfig& phase, const Mesh& mesh);
 /// is for other numbers of stages, chunks or micro-batches than the phase has.
 PipelineSchedule pipeline_schedule(const RunConfig& phase, const Mesh& mesh);
 
+/// Returns which stage has which chunk, as parallel.schedule says it for any number of
+/// micro-batches. Throws Error as pipeline_schedule() does, but for their number.
+ChunkPlacement chunk_placement(const ParallelSection& parallel);
+
 /// Returns numbers of layers for chunks that differ by at most one. The chunks before the last one
 /// have more, because the last one has the head, and a stage holds the activations of more
 /// micro-batches the earlier it is.
