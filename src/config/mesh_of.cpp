@@ -135,6 +135,8 @@ Mesh checked_mesh(const RunConfig& config, int ranks, int64_t node_ranks, bool t
         check_choices(phase.config, data_ranks(mesh), phase.context(), found);
         check_schedule(phase, mesh, found);
       }
+    } else {
+      check_pipeline(config, found);  // validate() has not seen this [parallel] with this model
     }
     found.require_none();
     return mesh;

@@ -28,7 +28,8 @@ Mesh mesh_of_started_ranks(const RunConfig& config, const Processes* processes, 
                            const std::function<void(const std::string& sentence)>& say);
 
 /// Returns the mesh for a model that computes without training. Batches are not checked, and no
-/// nodes are needed, because there are no gradients to sum.
+/// nodes are needed, because there are no gradients to sum. [parallel] may come from elsewhere than
+/// the model: throws Error as mesh_of() does, and if the model cannot be cut into its chunks.
 Mesh mesh_for_inference(const RunConfig& config, int ranks);
 
 /// Returns how [parallel] distributes the experts over the ranks.

@@ -127,7 +127,8 @@ KernelsReport measure_kernels(const RunConfig& config, const Repeats& repeats) {
   // A whole step first: it writes scalars that the runs below read, and libraries prepare for it.
   step.forward_backward({&batches.front(), 1});
   step.update(config.optimizer, {.step = 1, .steps = config.train.steps});
-  const BatchInputs inputs(plan.programs.chunks().front().batch, plan.programs.model.parameters);
+  const BatchInputs inputs{plan.programs.chunks().front().batch,
+                           vocabulary_size_of(plan.programs.model.parameters)};
   Operations operations;
   Segments segments;
   size_t measured_steps = 0;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/hash.h"
 #include "base/threads.h"
@@ -31,6 +32,11 @@ std::string checkpoint_identity(const LoadedModel& model) {
   return fmt::format("step {} with the hash {}", model.step, hash_text(hash(text)));
 }
 
+/// Returns the stage of each chunk. A schedule's file may be another one on another machine.
+std::string stages_of_chunks(const EvaluationTask& task) {
+  return fmt::format("{}", fmt::join(task.passes.placement.rank_of_chunk, " "));
+}
+
 }  // namespace
 
 std::optional<CheckpointEvaluation> evaluate_as_process(CheckpointEvaluationOptions options,
@@ -51,16 +57,15 @@ std::optional<CheckpointEvaluation> evaluate_as_process(CheckpointEvaluationOpti
     const Logger logger = control.is_first() ? Logger() : Logger::silent();
     task.emplace(evaluation_task(options, load_model(options.checkpoint, threads, logger)));
     runtime.emplace(host_target(threads));
-    const auto local_ranks = static_cast<int>(processes.ranks_here().size());
-    task->require_memory(*runtime, rank, local_ranks, local_ranks);
+    const std::vector<int> local_ranks = processes.ranks_here();
+    task->require_memory(*runtime, local_ranks, static_cast<int>(local_ranks.size()));
     identity = checkpoint_identity(task->model);
   });
-  RunConfig config = task->model.config;
-  config.parallel = options.parallel;
-  require_same_start(config, processes, control);
+  require_same_start(evaluation_config(options, task->model), processes, control);
   const std::vector<SameFact> facts{readable("--batch", std::to_string(options.batch)),
                                     readable("--instances", std::to_string(options.instances)),
-                                    readable("the checkpoint", identity)};
+                                    readable("the checkpoint", identity),
+                                    readable("the stages of the chunks", stages_of_chunks(*task))};
   require_same(facts, processes, control);
   require_same_data(task->data, processes, control);
   processes.set_timeout(std::chrono::seconds(task->model.config.run.rank_timeout));
