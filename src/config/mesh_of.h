@@ -20,6 +20,10 @@ class Processes;
 /// suit the schedule of the pipeline.
 Mesh mesh_of(const RunConfig& config, int ranks, int64_t found_node_ranks = 0);
 
+/// Returns the mesh for training on one rank, by a command that runs no more. Throws Error, with
+/// the keys, if [parallel] asks for several, and as mesh_of() does.
+Mesh mesh_of_one_rank(const RunConfig& config);
+
 /// Returns the mesh for a training that starts now. Its ranks are `processes`, or `threads` threads
 /// if `processes` is null. If parallel.node_ranks is 0, the nodes are found from the machines of
 /// the processes (find_nodes()). On several nodes, gradients should be summed within each node

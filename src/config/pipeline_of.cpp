@@ -152,12 +152,4 @@ std::vector<RecomputedBlock> recomputed_on(const TrainSection& train, int stage)
   return recomputes ? train.recompute : std::vector<RecomputedBlock>();
 }
 
-void require_one_chunk(const ParallelSection& parallel, std::string_view command) {
-  if (model_chunks(parallel) == 1) return;
-  throw Error(
-      "parallel.pipeline ({}) and parallel.virtual_stages ({}): {} runs the whole model in one "
-      "chunk; set both to 1",
-      parallel.pipeline, parallel.virtual_stages, command);
-}
-
 }  // namespace tessera

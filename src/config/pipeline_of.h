@@ -57,7 +57,4 @@ std::vector<ChunkRange> chunk_ranges(const RunConfig& config);
 /// Returns the blocks that a pipeline stage recomputes.
 std::vector<RecomputedBlock> recomputed_on(const TrainSection& train, int stage);
 
-/// Throws Error if the model is cut into stages or chunks, which the command does not run.
-void require_one_chunk(const ParallelSection& parallel, std::string_view command);
-
 }  // namespace tessera

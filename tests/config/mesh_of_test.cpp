@@ -92,6 +92,18 @@ TEST(MeshOf, OfAModelThatDoesNotTrainSuitsItsLayers) {
   EXPECT_EQ(mesh_for_inference(config, 2).text(), "2 pipeline");
 }
 
+TEST(MeshOf, OfOneRankNamesTheKeysThatAskForSeveral) {
+  const auto refusal_of = [](const std::vector<std::string>& keys) {
+    return error_of([&] { mesh_of_one_rank(layout(keys)); });
+  };
+  EXPECT_EQ(mesh_of_one_rank(layout({})).ranks(), 1);
+  EXPECT_EQ(refusal_of({"parallel.pipeline=2"}),
+            "test.toml: parallel.pipeline (2): this command runs one rank; set it to 1");
+  EXPECT_EQ(refusal_of({"parallel.context=2", "parallel.tensor=4"}),
+            "test.toml: parallel.tensor (4) and parallel.context (2): this command runs one rank; "
+            "set them to 1");
+}
+
 /// Processes of which no more is known than their machines.
 class NamedProcesses final : public Processes {
  public:

@@ -382,13 +382,5 @@ TEST(PipelineOf, RecomputesOnTheStagesThatAreNamed) {
   EXPECT_THAT(error_of([&] { train_of("[1, 1]"); }), HasSubstr("names stage 1 twice"));
 }
 
-TEST(PipelineOf, IsRefusedWhereACommandRunsOneChunk) {
-  EXPECT_NO_THROW(require_one_chunk(pipeline({}).parallel, "eval"));
-  for (const std::string key : {"parallel.pipeline=2", "parallel.virtual_stages=2"}) {
-    EXPECT_THAT(error_of([&] { require_one_chunk(pipeline({key}).parallel, "eval"); }),
-                HasSubstr("eval runs the whole model in one chunk; set both to 1"));
-  }
-}
-
 }  // namespace
 }  // namespace tessera
