@@ -15,7 +15,6 @@
 #include "inference/evaluate_checkpoint.h"
 #include "inference/multiple_choice/answer_tasks.h"
 #include "train/evaluate_processes.h"
-#include "train/initial_weights.h"
 
 // `eval` has two uses: the loss on held-out data, on one or several ranks, and answers to multiple-
 // choice questions (--tasks), on one. run() decides. The parser refuses to mix their options.
@@ -83,8 +82,8 @@ ParallelSection load_parallel(const EvalArguments& arguments) {
     }
   }
   return arguments.config.empty()
-             ? parse_config("", "the command line", arguments.overrides).parallel
-             : load_config(arguments.config, arguments.overrides, initial_model).parallel;
+             ? parse_parallel("", "the command line", arguments.overrides)
+             : parse_parallel(read_file(arguments.config), arguments.config, arguments.overrides);
 }
 
 /// Evaluates with threads, or as one of several processes. Then the first process prints.

@@ -1,7 +1,8 @@
 // A file and the overrides become a list of settings (see Setting). parse_config() first applies
 // those that decide the starting values of [model], then all settings in their order, and then
-// validates the whole. A setting finds its key by the names of its section and, if it has one, of
-// its list of tables. The refuse_ functions write the errors for unknown names.
+// validates the whole. parse_parallel() validates [parallel] alone. A setting finds its key by the
+// names of its section and, if it has one, of its list of tables. The refuse_ functions write the
+// errors for unknown names.
 
 #include "config/load_config.h"
 
@@ -237,10 +238,10 @@ int64_t default_steps(const RunConfig& config) {
   return config.train.phases.empty() ? TrainSection().steps : phases_of(config).back().last_step;
 }
 
-}  // namespace
-
-RunConfig parse_config(std::string_view text, const std::string& name,
-                       std::span<const std::string> overrides, const InitialModel& initial_model) {
+/// Returns the configuration of a text and of overrides, before validate().
+RunConfig apply_settings(std::string_view text, const std::string& name,
+                         std::span<const std::string> overrides,
+                         const InitialModel& initial_model) {
   std::vector<Setting> settings = settings_of_text(text, name);
   for (const std::string& text_of_override : overrides) {
     std::ranges::move(settings_of_override(text_of_override), std::back_inserter(settings));
@@ -269,13 +270,34 @@ RunConfig parse_config(std::string_view text, const std::string& name,
   if (!config.given.contains("parallel.virtual_stages")) {
     config.parallel.virtual_stages = default_virtual_stages(config.parallel);
   }
+  config.file = name;
+  return config;
+}
+
+/// Calls validate() for a configuration or a part of it. An error begins with the file's name.
+template <typename Part>
+void validate_for(const std::string& name, const Part& part) {
   try {
-    validate(config);
+    validate(part);
   } catch (const Error& error) {
     throw Error("{}: {}", name, error.what());
   }
-  config.file = name;
+}
+
+}  // namespace
+
+RunConfig parse_config(std::string_view text, const std::string& name,
+                       std::span<const std::string> overrides, const InitialModel& initial_model) {
+  RunConfig config = apply_settings(text, name, overrides, initial_model);
+  validate_for(name, config);
   return config;
+}
+
+ParallelSection parse_parallel(std::string_view text, const std::string& name,
+                               std::span<const std::string> overrides) {
+  ParallelSection parallel = apply_settings(text, name, overrides, nullptr).parallel;
+  validate_for(name, parallel);
+  return parallel;
 }
 
 RunConfig load_config(const fs::path& path, std::span<const std::string> overrides,

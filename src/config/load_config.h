@@ -30,6 +30,12 @@ RunConfig parse_config(std::string_view text, const std::string& name,
                        std::span<const std::string> overrides = {},
                        const InitialModel& initial_model = nullptr);
 
+/// Returns [parallel] of the text of a file and of overrides, for a model that another file
+/// describes. Whether it suits the model is not checked (see mesh_for_inference()); all other
+/// errors are those of load_config().
+ParallelSection parse_parallel(std::string_view text, const std::string& name,
+                               std::span<const std::string> overrides = {});
+
 /// Returns the whole configuration as a TOML file. load_config() reads it back to the same values.
 std::string to_toml(const RunConfig& config);
 
@@ -40,5 +46,8 @@ std::string describe_keys();
 /// values. They concern the model's sizes, batch sizes that do not divide each other or are too
 /// large, steps beyond the schedule's end, and the like.
 void validate(const RunConfig& config);
+
+/// Throws Error when keys of [parallel] contradict each other, whatever the model is.
+void validate(const ParallelSection& parallel);
 
 }  // namespace tessera

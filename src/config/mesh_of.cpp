@@ -4,6 +4,7 @@
 
 #include "config/mesh_of.h"
 
+#include <algorithm>
 #include <initializer_list>
 #include <string>
 #include <vector>
@@ -85,22 +86,26 @@ void check_batches(const RunPhase& phase, int64_t ranks, Contradictions& found) 
             phase.global_batch_key, train.global_batch, sequences);
 }
 
+/// Returns the sizes above 1, each as "parallel.tensor (2)".
+std::vector<std::string> above_one(std::initializer_list<Number> sizes) {
+  std::vector<std::string> named;
+  for (const Number& size : sizes) {
+    if (size.value > 1) named.push_back(fmt::format("{} ({})", size.key, size.value));
+  }
+  return named;
+}
+
 /// Throws Error unless the product of the sizes divides the ranks. The error leaves out sizes of 1.
 void require_divides_ranks(std::initializer_list<Number> sizes, int ranks) {
-  std::vector<std::string> named;
-  const char* first_key = "";
   int64_t product = 1;
-  for (const Number& size : sizes) {
-    product *= size.value;
-    if (size.value == 1) continue;
-    named.push_back(fmt::format("{} ({})", size.key, size.value));
-    if (named.size() == 1) first_key = size.key;
-  }
+  for (const Number& size : sizes) product *= size.value;
   if (ranks % product == 0) return;
+  const std::vector<std::string> named = above_one(sizes);
   const bool single = named.size() == 1;
+  const auto first = std::ranges::find_if(sizes, [](const Number& size) { return size.value > 1; });
   throw Error("{}{} does not divide --ranks ({}); give --ranks a multiple of {}, or change {}",
               join(named, " * "), single ? std::string() : fmt::format(" is {}, which", product),
-              ranks, product, single ? first_key : "the sizes");
+              ranks, product, single ? first->key : "the sizes");
 }
 
 /// Returns the mesh of `ranks` ranks. Adds a contradiction for each part of the model that does not
@@ -124,9 +129,20 @@ Mesh lay_out_mesh(const RunConfig& config, int ranks, int64_t node_ranks, Contra
   return mesh;
 }
 
+/// Calls work(). Its errors begin with the name of the configuration's file.
+template <typename Work>
+auto naming_file(const RunConfig& config, Work&& work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    if (config.file.empty()) throw;
+    throw Error("{}: {}", config.file, error.what());
+  }
+}
+
 /// Returns a mesh after all checks. Errors begin with the name of the configuration's file.
 Mesh checked_mesh(const RunConfig& config, int ranks, int64_t node_ranks, bool trains) {
-  try {
+  return naming_file(config, [&] {
     Contradictions found;
     Mesh mesh = lay_out_mesh(config, ranks, node_ranks, found);
     if (trains) {
@@ -135,13 +151,12 @@ Mesh checked_mesh(const RunConfig& config, int ranks, int64_t node_ranks, bool t
         check_choices(phase.config, data_ranks(mesh), phase.context(), found);
         check_schedule(phase, mesh, found);
       }
+    } else {
+      check_pipeline(config, found);  // validate() has not seen this [parallel] with this model
     }
     found.require_none();
     return mesh;
-  } catch (const Error& error) {
-    if (config.file.empty()) throw;
-    throw Error("{}: {}", config.file, error.what());
-  }
+  });
 }
 
 }  // namespace
@@ -179,6 +194,19 @@ Mesh mesh_for_inference(const RunConfig& config, int ranks) {
 Mesh mesh_of(const RunConfig& config, int ranks, int64_t found_node_ranks) {
   const int64_t given = config.parallel.node_ranks;
   return checked_mesh(config, ranks, given != 0 ? given : found_node_ranks, /*trains=*/true);
+}
+
+Mesh mesh_of_one_rank(const RunConfig& config) {
+  const ParallelSection& parallel = config.parallel;
+  const std::vector<std::string> named = above_one({{"parallel.tensor", parallel.tensor},
+                                                    {"parallel.context", parallel.context},
+                                                    {"parallel.pipeline", parallel.pipeline},
+                                                    {"parallel.expert", parallel.expert}});
+  if (named.empty()) return mesh_of(config, 1);
+  return naming_file(config, [&]() -> Mesh {
+    throw Error("{}: this command runs one rank; set {} to 1", join(named, " and "),
+                named.size() == 1 ? "it" : "them");
+  });
 }
 
 Mesh mesh_of_started_ranks(const RunConfig& config, const Processes* processes, int threads,

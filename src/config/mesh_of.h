@@ -20,6 +20,10 @@ class Processes;
 /// suit the schedule of the pipeline.
 Mesh mesh_of(const RunConfig& config, int ranks, int64_t found_node_ranks = 0);
 
+/// Returns the mesh for training on one rank, by a command that runs no more. Throws Error, with
+/// the keys, if [parallel] asks for several, and as mesh_of() does.
+Mesh mesh_of_one_rank(const RunConfig& config);
+
 /// Returns the mesh for a training that starts now. Its ranks are `processes`, or `threads` threads
 /// if `processes` is null. If parallel.node_ranks is 0, the nodes are found from the machines of
 /// the processes (find_nodes()). On several nodes, gradients should be summed within each node
@@ -28,7 +32,8 @@ Mesh mesh_of_started_ranks(const RunConfig& config, const Processes* processes, 
                            const std::function<void(const std::string& sentence)>& say);
 
 /// Returns the mesh for a model that computes without training. Batches are not checked, and no
-/// nodes are needed, because there are no gradients to sum.
+/// nodes are needed, because there are no gradients to sum. [parallel] may come from elsewhere than
+/// the model: throws Error as mesh_of() does, and if the model cannot be cut into its chunks.
 Mesh mesh_for_inference(const RunConfig& config, int ranks);
 
 /// Returns how [parallel] distributes the experts over the ranks.

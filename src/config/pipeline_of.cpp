@@ -37,8 +37,10 @@ void require_ascending_forwards(const PipelineSchedule& schedule) {
   }
 }
 
-/// Returns the schedule of the file that parallel.schedule names.
-PipelineSchedule schedule_of_file(const ParallelSection& parallel, const PipelineShape& shape) {
+/// Returns the schedule of the file that parallel.schedule names, for a number of micro-batches or,
+/// without one, for any.
+PipelineSchedule schedule_of_file(const ParallelSection& parallel,
+                                  std::optional<int> micro_batches) {
   return read_for_key("parallel.schedule", parallel.schedule, [&] {
     const std::vector<std::string> kinds = words_of<ScheduleKind>();
     if (!fs::exists(parallel.schedule)) {
@@ -46,13 +48,15 @@ PipelineSchedule schedule_of_file(const ParallelSection& parallel, const Pipelin
       throw Error("there is no such file, and no such schedule among {}{}", join(kinds, ", "),
                   nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
     }
-    PipelineSchedule schedule = read_schedule(parallel.schedule, shape.ranks, shape.micro_batches);
+    PipelineSchedule schedule =
+        read_schedule(parallel.schedule, static_cast<int>(parallel.pipeline), micro_batches);
     require_ascending_forwards(schedule);
-    if (schedule.placement.chunks() != shape.chunks) {
+    if (schedule.placement.chunks() != model_chunks(parallel)) {
       throw Error(
           "found a schedule for {} chunks, expected {}: parallel.pipeline ({}) * "
           "parallel.virtual_stages ({}); change one of them or the file",
-          schedule.placement.chunks(), shape.chunks, parallel.pipeline, parallel.virtual_stages);
+          schedule.placement.chunks(), model_chunks(parallel), parallel.pipeline,
+          parallel.virtual_stages);
     }
     return schedule;
   });
@@ -88,8 +92,7 @@ bool takes_consecutive_micro_batches(const ParallelSection& parallel) {
 
 int64_t default_virtual_stages(const ParallelSection& parallel) {
   const auto kind = value_of_word<ScheduleKind>(parallel.schedule);
-  const bool v = kind == ScheduleKind::zero_bubble_v || kind == ScheduleKind::dualpipe_v;
-  return v && parallel.pipeline > 1 ? 2 : 1;
+  return kind && is_v(*kind) && parallel.pipeline > 1 ? 2 : 1;
 }
 
 PipelineShape pipeline_shape(const RunConfig& phase, const Mesh& mesh) {
@@ -108,7 +111,14 @@ PipelineShape pipeline_shape(const RunConfig& phase, const Mesh& mesh) {
 PipelineSchedule pipeline_schedule(const RunConfig& phase, const Mesh& mesh) {
   const std::optional<ScheduleKind> kind = schedule_kind(phase.parallel);
   const PipelineShape shape = pipeline_shape(phase, mesh);
-  return kind ? generate(*kind, shape) : schedule_of_file(phase.parallel, shape);
+  return kind ? generate(*kind, shape) : schedule_of_file(phase.parallel, shape.micro_batches);
+}
+
+ChunkPlacement chunk_placement(const ParallelSection& parallel) {
+  const std::optional<ScheduleKind> kind = schedule_kind(parallel);
+  return kind ? placement_of(*kind, static_cast<int>(parallel.pipeline),
+                             static_cast<int>(model_chunks(parallel)))
+              : schedule_of_file(parallel, std::nullopt).placement;
 }
 
 std::vector<int64_t> even_layers(int64_t layers, int64_t chunks) {
@@ -143,14 +153,6 @@ bool recomputes(std::span<const int64_t> stages, int stage) {
 std::vector<RecomputedBlock> recomputed_on(const TrainSection& train, int stage) {
   return recomputes(train.recompute_stages, stage) ? train.recompute
                                                    : std::vector<RecomputedBlock>();
-}
-
-void require_one_chunk(const ParallelSection& parallel, std::string_view command) {
-  if (model_chunks(parallel) == 1) return;
-  throw Error(
-      "parallel.pipeline ({}) and parallel.virtual_stages ({}): {} runs the whole model in one "
-      "chunk; set both to 1",
-      parallel.pipeline, parallel.virtual_stages, command);
 }
 
 }  // namespace tessera

@@ -41,6 +41,10 @@ PipelineShape pipeline_shape(const RunConfig& phase, const Mesh& mesh);
 /// is for other numbers of stages, chunks or micro-batches than the phase has.
 PipelineSchedule pipeline_schedule(const RunConfig& phase, const Mesh& mesh);
 
+/// Returns which stage has which chunk, as parallel.schedule says it for any number of
+/// micro-batches. Throws Error as pipeline_schedule() does, but for their number.
+ChunkPlacement chunk_placement(const ParallelSection& parallel);
+
 /// Returns numbers of layers for chunks that differ by at most one. The chunks before the last one
 /// have more, because the last one has the head, and a stage holds the activations of more
 /// micro-batches the earlier it is.
@@ -56,8 +60,5 @@ bool recomputes(std::span<const int64_t> stages, int stage);
 
 /// Returns the blocks that a pipeline stage recomputes.
 std::vector<RecomputedBlock> recomputed_on(const TrainSection& train, int stage);
-
-/// Throws Error if the model is cut into stages or chunks, which the command does not run.
-void require_one_chunk(const ParallelSection& parallel, std::string_view command);
 
 }  // namespace tessera

@@ -160,4 +160,10 @@ void validate(const RunConfig& config) {
   found.require_none();
 }
 
+void validate(const ParallelSection& parallel) {
+  Contradictions found;
+  validate_parallel(parallel, found);
+  found.require_none();
+}
+
 }  // namespace tessera

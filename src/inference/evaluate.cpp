@@ -21,33 +21,16 @@ namespace {
 /// The lane on which the stage with the head tells the others the losses.
 constexpr std::string_view kLossesLane = "losses";
 
-/// Returns the list of an evaluation that is the only program of its executor.
-StageList whole_list() {
-  return stage_list(forward_schedule(loop_placement(1, 1)), 0, std::array{ChunkProgram{}});
-}
-
 }  // namespace
 
-Evaluator::Evaluator(const EvaluationProgram& program, Executor& executor)
-    : chunks_(&program, 1),
+Evaluator::Evaluator(const EvaluationPasses& passes, int first_program, Executor& executor)
+    : passes_(passes),
       executor_(executor),
-      first_program_(0),
+      first_program_(first_program),
       runner_(executor),
-      list_(whole_list()),
-      head_stage_(0),
-      loss_dtype_(program.program.spec(program.token_loss).dtype),
-      inputs_{BatchInputs(program.batch, program.parameters)} {}
-
-Evaluator::Evaluator(const StepPrograms& programs, int set, Executor& executor)
-    : chunks_(programs.sets[static_cast<size_t>(set)].evaluation),
-      executor_(executor),
-      first_program_(programs.evaluation_number(set)),
-      runner_(executor),
-      list_(programs.evaluation_list(set)),
-      head_stage_(programs.sets[static_cast<size_t>(set)].placement.rank_of_chunk.back()),
-      loss_dtype_(accumulation_dtype(programs.model.parameters.units().front().dtype)) {
-  for (const EvaluationProgram& chunk : chunks_) {
-    inputs_.emplace_back(chunk.batch, programs.model.parameters);
+      list_(passes.list(first_program)) {
+  for (const EvaluationProgram& chunk : passes.chunks) {
+    inputs_.push_back({.values = chunk.batch, .vocabulary_size = passes.vocabulary_size});
   }
 }
 
@@ -56,20 +39,19 @@ Tensor Evaluator::token_losses(const Batch& batch) {
     const auto chunk = static_cast<size_t>(action.run.program - first_program_);
     inputs_[chunk].fill(executor_, action.run.program, action.run.micro_batch, batch);
   });
-  const Program& program = chunks_.back().program;
-  const Mesh& mesh = program.mesh();
-  const bool has_losses = mesh.stage(program.rank()) == head_stage_;
-  Tensor losses =
-      has_losses
-          ? on_host(executor_.tensor(chunks_.back().token_loss,
-                                     first_program_ + static_cast<int>(std::ssize(chunks_)) - 1))
-          : Tensor({batch.parts * batch.rows * batch.context}, loss_dtype_);
+  const EvaluationProgram& last = passes_.chunks.back();  // of this stage
+  const int last_program = first_program_ + static_cast<int>(std::ssize(passes_.chunks)) - 1;
+  const DType loss_dtype = accumulation_dtype(last.parameters.units().front().dtype);
+  Tensor losses = last.token_loss ? on_host(executor_.tensor(last.token_loss, last_program))
+                                  : Tensor({batch.parts * batch.rows * batch.context}, loss_dtype);
+  const Mesh& mesh = last.program.mesh();
   if (mesh.size(mesh.pipeline()) > 1) {
     const std::array axes{mesh.pipeline()};
+    const int head_stage = passes_.placement.rank_of_chunk.back();
     executor_.runtime()
         .groups()
         .over(axes, kLossesLane)
-        .broadcast("token losses", head_stage_, losses);
+        .broadcast("token losses", head_stage, losses);
   }
   return losses;
 }
@@ -84,30 +66,30 @@ std::vector<double> Evaluator::row_losses(const Batch& batch) {
 }
 
 LoaderOptions Evaluator::loader_options(int64_t rows) const {
-  const Program& program = chunks_.front().program;
-  const MeshRank mesh_rank{program.mesh(), program.rank()};
+  const MeshRank mesh_rank = passes_.mesh_rank();
   const int64_t parts = data_ranks(mesh_rank.mesh);
   return {.split = Split::held_out,
           .rows = rows / parts,
           .part = data_rank(mesh_rank),
           .parts = parts,
-          .vocabulary_size = inputs_.front().vocabulary_size};
+          .vocabulary_size = passes_.vocabulary_size};
 }
 
 double Evaluator::batch_loss(const Batch& batch) { return sum(token_losses(batch)); }
 
-StandaloneEvaluator::StandaloneEvaluator(EvaluationProgram program, const GivenTensors& weights,
+StandaloneEvaluator::StandaloneEvaluator(EvaluationPasses passes, const GivenTensors& weights,
                                          Runtime& runtime)
-    : program_(std::move(program)),
-      executor_({&program_.program}, whole_list().for_plan(), runtime, weights),
-      evaluator_(program_, executor_) {}
+    : passes_(std::move(passes)),
+      executor_(passes_.programs(), passes_.list().for_plan(), runtime, weights),
+      evaluator_(passes_, /*first_program=*/0, executor_) {}
 
-void require_evaluation_memory(const EvaluationProgram& program, const GivenTensors& weights,
-                               const GivenTensors& shared, const ProgramSize& size,
-                               const Runtime& runtime, int ranks, int copies) {
-  const Program* const programs[] = {&program.program};
-  int64_t needed =
-      plan_memory(programs, whole_list().for_plan(), runtime.target(), shared).arena_bytes * ranks;
+int64_t evaluation_bytes(const EvaluationPasses& passes, const GivenTensors& shared,
+                         const Target& target) {
+  return plan_memory(passes.programs(), passes.list().for_plan(), target, shared).arena_bytes;
+}
+
+void require_evaluation_memory(int64_t needed, const GivenTensors& weights, const ProgramSize& size,
+                               const Runtime& runtime, int copies) {
   if (const Accelerator* device = runtime.accelerator()) {
     if (needed <= device->free_bytes()) return;
     throw Error(

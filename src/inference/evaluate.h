@@ -11,7 +11,7 @@
 #include "model/model.h"
 #include "pipeline/stage_runner.h"
 #include "plan/batch_inputs.h"
-#include "plan/programs.h"
+#include "plan/evaluation_passes.h"
 
 namespace tessera {
 
@@ -31,15 +31,12 @@ struct Evaluation {
 /// Runs an evaluation on batches of its programs' size.
 class Evaluator {
  public:
-  /// `program`, of the whole model, is the only program of the executor. Both must outlive the
-  /// evaluator.
-  Evaluator(const EvaluationProgram& program, Executor& executor);
-  /// Takes the evaluation of a set of passes (see StepPrograms) of a run that evaluates. Both
-  /// arguments must outlive the evaluator.
-  Evaluator(const StepPrograms& programs, int set, Executor& executor);
+  /// `first_program` is the number of the first chunk's program in the executor's list; those of
+  /// the other chunks follow it. Passes and executor must outlive the evaluator.
+  Evaluator(const EvaluationPasses& passes, int first_program, Executor& executor);
 
   /// Returns the cross-entropy (nats) of each row of a batch of the program's size, summed over the
-  /// row's target tokens. The program must have one rank. Throws Error on a token outside the
+  /// row's target tokens. The passes must be those of one rank. Throws Error on a token outside the
   /// model's vocabulary.
   std::vector<double> row_losses(const Batch& batch);
   /// Returns the cross-entropy (nats) summed over the target tokens of the batches of all ranks.
@@ -53,22 +50,20 @@ class Evaluator {
   /// Runs a batch. Returns the losses [ranks * rows * context] of all ranks' tokens, on the host.
   Tensor token_losses(const Batch& batch);
 
-  std::span<const EvaluationProgram> chunks_;  // of this rank's stage
+  const EvaluationPasses& passes_;
   Executor& executor_;
-  int first_program_;  // the index of the first chunk's program in the executor's list
+  int first_program_;
   StageRunner runner_;
   StageList list_;
-  int head_stage_;  // the pipeline stage that computes the losses
-  DType loss_dtype_;
   std::vector<BatchInputs> inputs_;  // by chunk
 };
 
-/// An evaluator that owns its program and executor, and uses existing weights.
+/// An evaluator that owns its passes and executor, and uses existing weights.
 class StandaloneEvaluator {
  public:
   /// `weights` are the units of the model's parameters. They are shared, not copied. `runtime` must
   /// outlive the evaluator.
-  StandaloneEvaluator(EvaluationProgram program, const GivenTensors& weights, Runtime& runtime);
+  StandaloneEvaluator(EvaluationPasses passes, const GivenTensors& weights, Runtime& runtime);
   StandaloneEvaluator(const StandaloneEvaluator&) = delete;
   StandaloneEvaluator& operator=(const StandaloneEvaluator&) = delete;
 
@@ -76,21 +71,22 @@ class StandaloneEvaluator {
   Evaluator* operator->() { return &evaluator_; }
 
  private:
-  EvaluationProgram program_;
+  EvaluationPasses passes_;
   Executor executor_;
   Evaluator evaluator_;
 };
 
-/// Throws Error when a StandaloneEvaluator of this size would need more memory than there is. On
-/// the processor the need includes the weights. A device holds the weights already, and its free
-/// memory must hold the rest. Only plans the memory; allocates none.
-///
-/// `ranks` ranks share the machine's memory and each run a program as large as `program`. The
-/// memory holds `copies` copies of the loaded `weights`. `shared` are the weights among them that
-/// the program uses without a copy.
-void require_evaluation_memory(const EvaluationProgram& program, const GivenTensors& weights,
-                               const GivenTensors& shared, const ProgramSize& size,
-                               const Runtime& runtime, int ranks = 1, int copies = 1);
+/// Returns the bytes that a StandaloneEvaluator of these passes takes beside the `shared` weights,
+/// which it uses without a copy. Only plans the memory; allocates none.
+int64_t evaluation_bytes(const EvaluationPasses& passes, const GivenTensors& shared,
+                         const Target& target);
+
+/// Throws Error when evaluations that take `needed` bytes (see evaluation_bytes()), of all ranks
+/// that share this machine's memory, do not fit there. On the processor the memory also has to hold
+/// `copies` copies of the loaded `weights`. A device holds the weights already, and its free memory
+/// must hold the rest. `size` is that of a batch, for the message.
+void require_evaluation_memory(int64_t needed, const GivenTensors& weights, const ProgramSize& size,
+                               const Runtime& runtime, int copies = 1);
 
 /// The losses of a model on one source.
 struct SourceEvaluation {

@@ -1,6 +1,7 @@
 #include "inference/evaluate_checkpoint.h"
 
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -35,10 +36,12 @@ CheckpointEvaluation evaluate_checkpoint(const CheckpointEvaluationOptions& opti
   Runtime runtime(host_target(threads, Kernels::fast, options.device));
   EvaluationTask task = evaluation_task(options, load_model(options.checkpoint, threads));
   task.model.move_to(runtime);
-  const int ranks = task.mesh.ranks();
-  task.require_memory(runtime, 0, ranks, 1);
+  std::vector<int> ranks(static_cast<size_t>(task.mesh.ranks()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  task.require_memory(runtime, ranks, /*copies=*/1);
   CheckpointEvaluation result = task.report();
-  result.set_losses(ranks > 1 ? evaluate_on_ranks(task, threads) : task.run_rank(0, runtime));
+  result.set_losses(ranks.size() > 1 ? evaluate_on_ranks(task, threads)
+                                     : task.run_rank(0, runtime));
   return result;
 }
 

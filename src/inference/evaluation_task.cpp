@@ -1,18 +1,20 @@
-// evaluation_task() opens the data and lays out the mesh. program() writes the program of a rank.
-// rank_weights() returns its weights: shared with the model, or copies of the pieces of the rank.
+// evaluation_task() opens the data, lays out the mesh and cuts the model into chunks. run_rank()
+// writes the programs of a rank's chunks, takes its weights (rank_weights.h) and goes through the
+// data.
 
 #include "inference/evaluation_task.h"
 
-#include <set>
+#include <map>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/round_up.h"
-#include "comm/tensor_piece.h"
 #include "config/mesh_of.h"
 #include "config/pipeline_of.h"
+#include "inference/rank_weights.h"
+#include "plan/balance_stages.h"
 
 namespace tessera {
 namespace {
@@ -42,66 +44,41 @@ void require_processor_for_ranks(const CheckpointEvaluationOptions& options) {
               ranks_text(options), word(options.device));
 }
 
-/// Returns the mesh of an evaluation of sequences of `context` tokens. Throws Error unless the
-/// ranks can share the model and a batch.
-Mesh evaluation_mesh(const CheckpointEvaluationOptions& options, const LoadedModel& model,
-                     int64_t context) {
-  RunConfig config = model.config;
-  config.parallel = options.parallel;
-  config.file.clear();  // errors must not name the file: the layout comes from the options
-  config.data.context = context;
-  require_one_chunk(config.parallel, "eval");
+/// Returns the mesh of an evaluation. Throws Error unless the ranks can share the model and a
+/// batch.
+Mesh evaluation_mesh(const CheckpointEvaluationOptions& options, const RunConfig& config) {
   Mesh mesh = mesh_for_inference(config, options.ranks);
   if (options.batch % data_ranks(mesh) != 0) {
     throw Error(
         "--batch ({}) does not divide over {} data-parallel ranks, which {} leave beside "
-        "parallel.tensor ({}) and parallel.context ({}); choose a multiple",
-        options.batch, data_ranks(mesh), ranks_text(options), options.parallel.tensor,
-        options.parallel.context);
+        "parallel.tensor ({}), parallel.context ({}) and parallel.pipeline ({}); choose a multiple",
+        options.batch, data_ranks(mesh), ranks_text(options), config.parallel.tensor,
+        config.parallel.context, config.parallel.pipeline);
   }
   return mesh;
 }
 
-/// Returns the units of the model's weights that the rank has whole: its program, which declares
-/// `rank_parameters`, can use them without a copy.
-GivenTensors shared_weights(const LoadedModel& model, const ParameterList& rank_parameters) {
-  std::set<int> copied;  // units with a parameter that differs in extent or offset
-  for (size_t i = 0; i < rank_parameters.specs().size(); ++i) {
-    const ParameterSpec& spec = rank_parameters.specs()[i];
-    const ParameterSpec& whole = model.parameters.specs()[i];
-    const bool is_whole = spec.piece_shape == whole.shape && spec.unit_offset == whole.unit_offset;
-    if (!is_whole) copied.insert(spec.unit_index);
+/// Returns what the programs of an evaluation in batches of `rows` rows are written from. If
+/// stage_layers is "balanced", the costs of this evaluation decide.
+PassesToWrite evaluation_passes_to_write(RunConfig config, const Mesh& mesh, int64_t rows) {
+  PassesToWrite passes{.model = config.model,
+                       .compute = compute_dtype(config.train.precision),
+                       .size = {.sequences = round_up(rows, data_ranks(mesh)),
+                                .context = config.data.context,
+                                .document_mask = config.data.document_mask},
+                       .recompute = {},
+                       .experts = expert_layout(config.parallel),
+                       .placement = chunk_placement(config.parallel),
+                       .ranges = {}};
+  StageLayers& layers = config.parallel.stage_layers;
+  if (layers.balanced && model_chunks(config.parallel) > 1) {
+    // Nothing is kept for a backward pass, so this number has no influence.
+    const std::vector<int> in_flight(static_cast<size_t>(passes.placement.ranks), 1);
+    layers = {.counts = balance_layers(evaluation_costs(passes, mesh), passes.placement, in_flight),
+              .balanced = false};
   }
-  GivenTensors shared;
-  for (int i = 0; i < std::ssize(rank_parameters.units()); ++i) {
-    const ParameterUnit& unit = rank_parameters.units()[static_cast<size_t>(i)];
-    const auto found = model.weights.find(unit.name);
-    if (copied.contains(i) || found == model.weights.end()) continue;
-    // The model's unit is longer if its last parameters are split: the rank's are in another unit.
-    if (found->second.elements() == unit.elements) shared.emplace(unit.name, found->second);
-  }
-  return shared;
-}
-
-/// Returns the weights for the program of one rank. The units that the rank has whole share the
-/// model's memory. The other units are copies of the rank's pieces.
-GivenTensors rank_weights(const LoadedModel& model, const ParameterList& rank_parameters,
-                          const MeshRank& mesh_rank) {
-  TESSERA_CHECK(rank_parameters.specs().size() == model.parameters.specs().size(),
-                "{} parameters for a model of {}", rank_parameters.specs().size(),
-                model.parameters.specs().size());
-  const GivenTensors shared = shared_weights(model, rank_parameters);
-  GivenTensors weights = shared;
-  for (size_t i = 0; i < rank_parameters.specs().size(); ++i) {
-    const ParameterSpec& spec = rank_parameters.specs()[i];
-    const ParameterUnit& unit = rank_parameters.units()[static_cast<size_t>(spec.unit_index)];
-    if (shared.contains(unit.name)) continue;
-    const auto& memory =
-        weights.try_emplace(unit.name, Shape{unit.elements}, unit.dtype).first->second;
-    const TensorPiece piece(mesh_rank.mesh, spec.distribution, spec.shape, mesh_rank.rank);
-    piece.copy_from(model.weight(i), memory.view(spec.unit_offset, spec.piece_shape));
-  }
-  return weights;
+  passes.ranges = chunk_ranges(config);
+  return passes;
 }
 
 /// Returns the losses of n-gram models that are counted on the training part of the data.
@@ -120,41 +97,49 @@ BaselineLoss baseline(const TrainingData& data) {
 
 }  // namespace
 
+RunConfig evaluation_config(const CheckpointEvaluationOptions& options, const LoadedModel& model) {
+  RunConfig config = model.config;
+  config.parallel = options.parallel;
+  config.train.recompute_stages.clear();  // they are stages of the training's layout
+  config.file.clear();  // errors must not name the file: the layout comes from the options
+  return config;
+}
+
 EvaluationTask evaluation_task(const CheckpointEvaluationOptions& options, LoadedModel model) {
   TrainingData data = open_data_of(options, model);
-  const int64_t context = data.sources.front().instances->context();
   require_processor_for_ranks(options);
-  Mesh mesh = evaluation_mesh(options, model, context);
+  RunConfig config = evaluation_config(options, model);
+  config.data.context = data.sources.front().instances->context();
+  Mesh mesh = evaluation_mesh(options, config);
   const int64_t rows = evaluation_rows(data, options.batch, options.instances);
-  const ProgramSize size{.sequences = round_up(rows, data_ranks(mesh)),
-                         .context = context,
-                         .document_mask = model.config.data.document_mask};
+  PassesToWrite passes = evaluation_passes_to_write(std::move(config), mesh, rows);
   return {.options = options,
           .model = std::move(model),
           .data = std::move(data),
           .mesh = std::move(mesh),
-          .size = size};
+          .passes = std::move(passes)};
 }
 
-EvaluationProgram EvaluationTask::program(int rank) const {
-  ExpertLayout experts = expert_layout(options.parallel);
-  experts.rows_bound = 0;  // no token is dropped, so a rank may receive more rows than in training
-  return write_evaluation(inference_config(model.config.model),
-                          compute_dtype(model.config.train.precision), size, {mesh, rank}, experts);
-}
-
-void EvaluationTask::require_memory(const Runtime& runtime, int rank, int ranks, int copies) const {
-  const EvaluationProgram rank_program = program(rank);
-  require_evaluation_memory(rank_program, model.weights,
-                            shared_weights(model, rank_program.parameters), size, runtime, ranks,
-                            copies);
+void EvaluationTask::require_memory(const Runtime& runtime, std::span<const int> ranks,
+                                    int copies) const {
+  std::map<int, int64_t> bytes_of_stage;  // of one rank
+  int64_t needed = 0;
+  for (const int rank : ranks) {
+    const auto [stage, is_new] = bytes_of_stage.try_emplace(mesh.stage(rank), 0);
+    if (is_new) {
+      const EvaluationPasses written = write_evaluation_passes(passes, {mesh, rank});
+      stage->second = evaluation_bytes(written, shared_weights(model, written), runtime.target());
+    }
+    needed += stage->second;
+  }
+  require_evaluation_memory(needed, model.weights, passes.size, runtime, copies);
 }
 
 std::vector<SourceEvaluation> EvaluationTask::run_rank(int rank, Runtime& runtime) const {
-  EvaluationProgram rank_program = program(rank);
-  const GivenTensors weights = rank_weights(model, rank_program.parameters, {mesh, rank});
-  StandaloneEvaluator evaluator(std::move(rank_program), weights, runtime);
-  return evaluate_sources(*evaluator, data, size.sequences, options.instances);
+  EvaluationPasses written = write_evaluation_passes(passes, {mesh, rank});
+  const GivenTensors weights = rank_weights(model, written);
+  StandaloneEvaluator evaluator(std::move(written), weights, runtime);
+  return evaluate_sources(*evaluator, data, passes.size.sequences, options.instances);
 }
 
 CheckpointEvaluation EvaluationTask::report() const {

@@ -78,11 +78,14 @@ ActionLists lists_of(ScheduleKind kind, const PipelineShape& shape) {
 
 }  // namespace
 
+bool is_v(ScheduleKind kind) {
+  return kind == ScheduleKind::zero_bubble_v || kind == ScheduleKind::dualpipe_v;
+}
+
 void require_chunks(ScheduleKind kind, int ranks, int chunks) {
-  const bool v = kind == ScheduleKind::zero_bubble_v || kind == ScheduleKind::dualpipe_v;
   const bool single =
       kind == ScheduleKind::one_forward_one_backward || kind == ScheduleKind::zero_bubble_h1;
-  if (v && chunks != 2 * ranks) {
+  if (is_v(kind) && chunks != 2 * ranks) {
     throw Error(
         "the schedule {} places 2 chunks on each stage, down the stages and up again: {} stages "
         "need {} chunks, found {}",
@@ -100,6 +103,11 @@ void require_chunks(ScheduleKind kind, int ranks, int chunks) {
         "stages, expected a multiple of {}",
         word(kind), chunks, ranks, ranks);
   }
+}
+
+ChunkPlacement placement_of(ScheduleKind kind, int ranks, int chunks) {
+  require_chunks(kind, ranks, chunks);
+  return is_v(kind) ? v_placement(ranks) : loop_placement(ranks, chunks / ranks);
 }
 
 void require_shape(ScheduleKind kind, const PipelineShape& shape) {

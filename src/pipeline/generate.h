@@ -34,9 +34,17 @@ struct PipelineShape {
   std::optional<int> consecutive_micro_batches;
 };
 
+/// Returns whether a schedule has the V placement: two chunks on each stage, down the stages and up
+/// again. All others have the loop placement.
+bool is_v(ScheduleKind kind);
+
 /// Throws Error, with what to change, if a schedule does not exist for these numbers of ranks and
 /// chunks, whatever the number of micro-batches.
 void require_chunks(ScheduleKind kind, int ranks, int chunks);
+
+/// Returns the placement that the schedule has for any number of micro-batches. Throws Error as
+/// require_chunks() does.
+ChunkPlacement placement_of(ScheduleKind kind, int ranks, int chunks);
 
 /// Throws Error, with what to change, if a schedule does not exist for the shape.
 void require_shape(ScheduleKind kind, const PipelineShape& shape);

@@ -208,13 +208,16 @@ ActionLists parse_schedule(std::string_view text, const std::string& origin) {
   return ScheduleParser(text, origin).parse();
 }
 
-PipelineSchedule read_schedule(const fs::path& path, int ranks, int micro_batches) {
+PipelineSchedule read_schedule(const fs::path& path, int ranks, std::optional<int> micro_batches) {
   ActionLists lists = parse_schedule(read_file(path), path.string());
-  if (lists.placement.ranks != ranks || lists.micro_batches != micro_batches) {
-    throw Error(
-        "{}: found a schedule for {} stages and {} micro-batches, expected one for {} stages and "
-        "{} micro-batches",
-        path.string(), lists.placement.ranks, lists.micro_batches, ranks, micro_batches);
+  const int expected = micro_batches.value_or(lists.micro_batches);
+  if (lists.placement.ranks != ranks || lists.micro_batches != expected) {
+    const auto size_text = [&](int stages, int count) {
+      return fmt::format("{} stages{}", stages,
+                         micro_batches ? fmt::format(" and {} micro-batches", count) : "");
+    };
+    throw Error("{}: found a schedule for {}, expected one for {}", path.string(),
+                size_text(lists.placement.ranks, lists.micro_batches), size_text(ranks, expected));
   }
   PipelineSchedule schedule = place_messages(std::move(lists));
   require_valid(schedule, path.string());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -29,8 +30,8 @@ std::string schedule_text(const ActionLists& lists);
 ActionLists parse_schedule(std::string_view text, const std::string& origin);
 
 /// Reads a file, places the messages and checks the schedule. Throws Error with the path if the
-/// file cannot be read, has another form or a list that cannot run, or is not for `ranks` ranks and
-/// `micro_batches` micro-batches. The name of the schedule is the path.
-PipelineSchedule read_schedule(const fs::path& path, int ranks, int micro_batches);
+/// file cannot be read, has another form or a list that cannot run, or is not for `ranks` ranks
+/// and, if a number is given, so many micro-batches. The name of the schedule is the path.
+PipelineSchedule read_schedule(const fs::path& path, int ranks, std::optional<int> micro_batches);
 
 }  // namespace tessera

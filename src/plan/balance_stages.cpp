@@ -65,18 +65,19 @@ int64_t state_bytes(const RunConfig& config, const Mesh& mesh, const ParameterSp
              ranks_that_share(config, mesh, parameter.role);
 }
 
-void add_states(ModelCosts& costs, const RunConfig& config, const Mesh& mesh,
-                const ParameterList& parameters) {
+/// Adds what the parts keep of their parameters. `bytes_of` says it of one of them.
+void add_states(ModelCosts& costs, const ModelConfig& model, const ParameterList& parameters,
+                const std::function<int64_t(const ParameterSpec&)>& bytes_of) {
   const ChunkRange embedding{.layers = {}, .embedding = true, .head = false};
   const ChunkRange head{.layers = {}, .embedding = false, .head = true};
   for (const ParameterSpec& parameter : parameters.specs()) {
-    const int64_t bytes = state_bytes(config, mesh, parameter);
+    const int64_t bytes = bytes_of(parameter);
     const auto add_if_used = [&](PartCost& part, const ChunkRange& range) {
-      if (uses(range, config.model, parameter)) part.state_bytes += bytes;
+      if (uses(range, model, parameter)) part.state_bytes += bytes;
     };
     add_if_used(costs.embedding, embedding);
     add_if_used(costs.head, head);
-    for (int64_t i = 0; i < config.model.layers; ++i) {
+    for (int64_t i = 0; i < model.layers; ++i) {
       add_if_used(costs.layers[static_cast<size_t>(i)],
                   {.layers = {.first = i, .end = i + 1}, .embedding = false, .head = false});
     }
@@ -246,7 +247,23 @@ ModelCosts model_costs(const RunConfig& config, const Mesh& mesh) {
   ModelCosts costs;
   costs.layers.resize(static_cast<size_t>(config.model.layers));
   add_passes(costs, model.program);
-  add_states(costs, first_phase, mesh, model.outline.parameters);
+  add_states(costs, config.model, model.outline.parameters, [&](const ParameterSpec& parameter) {
+    return state_bytes(first_phase, mesh, parameter);
+  });
+  return costs;
+}
+
+ModelCosts evaluation_costs(PassesToWrite passes, const Mesh& mesh) {
+  passes.placement = loop_placement(1, 1);
+  passes.ranges = {whole_model(passes.model)};
+  const EvaluationPasses written = write_evaluation_passes(passes, {mesh, 0});
+  const EvaluationProgram& model = written.chunks.front();
+  ModelCosts costs;
+  costs.layers.resize(static_cast<size_t>(passes.model.layers));
+  add_passes(costs, model.program);
+  add_states(costs, passes.model, model.parameters, [](const ParameterSpec& parameter) {
+    return parameter.piece_shape.elements() * dtype_size(parameter.dtype);
+  });
   return costs;
 }
 

@@ -7,6 +7,7 @@
 #include "comm/mesh.h"
 #include "config/run_config.h"
 #include "pipeline/schedule.h"
+#include "plan/programs.h"
 
 namespace tessera {
 
@@ -14,8 +15,8 @@ namespace tessera {
 
 /// What a part of the model costs one rank for one micro-batch.
 struct PartCost {
-  double flops = 0;              ///< of both passes, repeated ones included
-  int64_t state_bytes = 0;       ///< of weights, main gradients, masters and moments
+  double flops = 0;              ///< of its passes, repeated ones included
+  int64_t state_bytes = 0;       ///< of weights and, in training, gradients, masters and moments
   int64_t activation_bytes = 0;  ///< kept from the forward to the backward pass
 };
 
@@ -30,6 +31,11 @@ struct ModelCosts {
 /// the program of the whole model, so recomputation counts. What each chunk has alike, such as
 /// tables of angles, is left out.
 ModelCosts model_costs(const RunConfig& config, const Mesh& mesh);
+
+/// Returns the costs of an evaluation on the first rank of a mesh: the FLOPs of the forward pass
+/// and the memory of the weights. Nothing is kept for a backward pass. Placement and ranges of
+/// `passes` are not used.
+ModelCosts evaluation_costs(PassesToWrite passes, const Mesh& mesh);
 
 /// Returns the number of layers of each chunk, by these rules in turn:
 ///

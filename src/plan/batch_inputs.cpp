@@ -14,20 +14,6 @@
 #include "tensor/dispatch.h"
 
 namespace tessera {
-namespace {
-
-/// Returns the number of tokens in the model's vocabulary.
-int64_t embedding_rows(const ParameterList& parameters) {
-  const auto found =
-      std::ranges::find(parameters.specs(), ParameterRole::embedding, &ParameterSpec::role);
-  TESSERA_CHECK(found != parameters.specs().end(), "a model without an embedding");
-  return found->shape[0];
-}
-
-}  // namespace
-
-BatchInputs::BatchInputs(const BatchValues& batch, const ParameterList& parameters)
-    : values(batch), vocabulary_size(embedding_rows(parameters)) {}
 
 void BatchInputs::fill(Executor& executor, int program, int micro_batch, const Batch& batch) const {
   if (values.tokens) require_in_vocabulary(batch.tokens, vocabulary_size);
@@ -44,6 +30,13 @@ void BatchInputs::fill(Executor& executor, int program, int micro_batch, const B
   copy(batch.targets, values.targets);
   copy(batch.positions, values.positions);
   if (values.document_starts) copy(batch.document_starts, *values.document_starts);
+}
+
+int64_t vocabulary_size_of(const ParameterList& parameters) {
+  const auto found =
+      std::ranges::find(parameters.specs(), ParameterRole::embedding, &ParameterSpec::role);
+  TESSERA_CHECK(found != parameters.specs().end(), "a model without an embedding");
+  return found->shape[0];
 }
 
 void write_piece(Executor& executor, int program, int micro_batch, Value to, const Shape& whole,

@@ -12,9 +12,6 @@ namespace tessera {
 /// The inputs of a program that a batch fills. A chunk (model/chunk.h) may have only some of them.
 /// Pinned choices are not filled.
 struct BatchInputs {
-  /// Takes the vocabulary size from the embedding, which must be among the parameters.
-  BatchInputs(const BatchValues& batch, const ParameterList& parameters);
-
   BatchValues values;
   int64_t vocabulary_size;  ///< of the model
 
@@ -23,6 +20,10 @@ struct BatchInputs {
   /// token outside the model's vocabulary.
   void fill(Executor& executor, int program, int micro_batch, const Batch& batch) const;
 };
+
+/// Returns the number of tokens in the vocabulary of a model, whose embedding must be among the
+/// parameters.
+int64_t vocabulary_size_of(const ParameterList& parameters);
 
 /// Writes a rank's piece of an i32 tensor of shape `whole` into a program's value, whose
 /// distribution says which elements are the piece. `numbers` are the elements of the whole tensor

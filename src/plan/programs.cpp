@@ -21,21 +21,6 @@ ProgramSize program_size(const RunConfig& config, const Mesh& mesh) {
           .document_mask = config.data.document_mask};
 }
 
-/// Returns the evaluation of each chunk of a rank's stage.
-std::vector<EvaluationProgram> evaluations_of(const PassesToWrite& passes,
-                                              const MeshRank& mesh_rank) {
-  // Evaluation drops no token, so a rank may receive more rows than in training.
-  ExpertLayout unbounded = passes.experts;
-  unbounded.rows_bound = 0;
-  std::vector<EvaluationProgram> result;
-  for (const int chunk : passes.placement.chunks_of(mesh_rank.mesh.stage(mesh_rank.rank))) {
-    result.push_back(write_evaluation(inference_config(passes.model), passes.compute, passes.size,
-                                      passes.ranges[static_cast<size_t>(chunk)], mesh_rank,
-                                      unbounded));
-  }
-  return result;
-}
-
 /// The passes of a phase, and what they were written from.
 struct WrittenPasses {
   PassesToWrite from;
@@ -47,7 +32,7 @@ WrittenPasses passes_of(const RunConfig& config, const MeshRank& mesh_rank) {
   WrittenPasses written{.from = passes_to_write(config, mesh_rank), .passes = {}};
   written.passes = write_passes(written.from, mesh_rank);
   if (config.train.evaluate_every > 0) {
-    written.passes.evaluation = evaluations_of(written.from, mesh_rank);
+    written.passes.evaluation = write_evaluation_passes(written.from, mesh_rank);
   }
   return written;
 }
@@ -108,7 +93,8 @@ std::vector<const Program*> StepPrograms::list() const {
     if (&passes == &sets.front()) {
       result.insert(result.end(), {&start, &update.program, &rounding});
     }
-    for (const EvaluationProgram& chunk : passes.evaluation) result.push_back(&chunk.program);
+    if (!passes.evaluation) continue;
+    for (const Program* program : passes.evaluation->programs()) result.push_back(program);
   }
   return result;
 }
@@ -117,15 +103,15 @@ int StepPrograms::chunk_number(int set, size_t chunk) const {
   const size_t others = 3;  // start, update, rounding
   size_t number = set == 0 ? 0 : others;
   for (const Passes& passes : std::span(sets).first(static_cast<size_t>(set))) {
-    number += passes.chunks.size() + passes.evaluation.size();
+    number += passes.chunks.size();
+    if (passes.evaluation) number += passes.evaluation->chunks.size();
   }
   return static_cast<int>(number + chunk);
 }
 
-int StepPrograms::evaluation_number(int set, size_t chunk) const {
-  const int first = set == 0 ? rounding_number() + 1
-                             : chunk_number(set, sets[static_cast<size_t>(set)].chunks.size());
-  return first + static_cast<int>(chunk);
+int StepPrograms::evaluation_number(int set) const {
+  return set == 0 ? rounding_number() + 1
+                  : chunk_number(set, sets[static_cast<size_t>(set)].chunks.size());
 }
 
 StageList StepPrograms::step_list(int set, int micro_batches) const {
@@ -141,19 +127,6 @@ StageList StepPrograms::step_list(int set, int micro_batches) const {
   TESSERA_CHECK(schedule != passes.schedules.end(), "no schedule of {} micro-batches",
                 micro_batches);
   return stage_list(schedule->second, stage, chunks);
-}
-
-StageList StepPrograms::evaluation_list(int set) const {
-  const Passes& passes = sets[static_cast<size_t>(set)];
-  std::vector<ChunkProgram> chunks;
-  for (const EvaluationProgram& chunk : passes.evaluation) {
-    chunks.push_back({.program = evaluation_number(set, chunks.size()),
-                      .activations_in = chunk.boundary_in.values(),
-                      .activations_out = chunk.boundary_out.values(),
-                      .gradients_in = {},
-                      .gradients_out = {}});
-  }
-  return stage_list(forward_schedule(passes.placement), start.mesh().stage(start.rank()), chunks);
 }
 
 std::vector<ListEntry> StepPrograms::actions() const {
@@ -175,7 +148,7 @@ std::vector<ListEntry> StepPrograms::actions() const {
       add_whole(update_number());
       add_whole(rounding_number());
     }
-    if (!sets[i].evaluation.empty()) add(evaluation_list(set).for_plan());
+    if (sets[i].evaluation) add(sets[i].evaluation->list(evaluation_number(set)).for_plan());
   }
   return result;
 }
@@ -187,16 +160,30 @@ PassesToWrite passes_to_write(const RunConfig& config, const MeshRank& mesh_rank
           .size = program_size(config, mesh),
           .recompute = recompute_of(recomputed_on(config.train, mesh.stage(mesh_rank.rank))),
           .experts = expert_layout(config.parallel),
-          .placement = pipeline_schedule(config, mesh).placement,
+          .placement = chunk_placement(config.parallel),
           .ranges = chunk_ranges(config)};
 }
 
 Passes write_passes(const PassesToWrite& passes, const MeshRank& mesh_rank) {
-  Passes result{.placement = passes.placement, .chunks = {}, .evaluation = {}, .schedules = {}};
+  Passes result{
+      .placement = passes.placement, .chunks = {}, .evaluation = std::nullopt, .schedules = {}};
   for (const int chunk : passes.placement.chunks_of(mesh_rank.mesh.stage(mesh_rank.rank))) {
     result.chunks.push_back(write_chunk(passes.model, passes.compute, passes.size, passes.recompute,
                                         passes.ranges[static_cast<size_t>(chunk)], mesh_rank,
                                         passes.experts));
+  }
+  return result;
+}
+
+EvaluationPasses write_evaluation_passes(const PassesToWrite& passes, const MeshRank& mesh_rank) {
+  ExpertLayout unbounded = passes.experts;
+  unbounded.rows_bound = 0;
+  EvaluationPasses result{
+      .placement = passes.placement, .chunks = {}, .vocabulary_size = passes.model.vocabulary_size};
+  for (const int chunk : passes.placement.chunks_of(mesh_rank.mesh.stage(mesh_rank.rank))) {
+    result.chunks.push_back(write_evaluation(inference_config(passes.model), passes.compute,
+                                             passes.size, passes.ranges[static_cast<size_t>(chunk)],
+                                             mesh_rank, unbounded));
   }
   return result;
 }

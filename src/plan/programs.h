@@ -8,6 +8,7 @@
 #include "engine/action.h"
 #include "model/model.h"
 #include "pipeline/stage_list.h"
+#include "plan/evaluation_passes.h"
 #include "state/parameter_store.h"
 #include "state/update_program.h"
 
@@ -23,8 +24,8 @@ ModelConfig inference_config(ModelConfig config);
 struct Passes {
   /// Says which pipeline stage has which chunk of the model; one stage with one chunk by default.
   ChunkPlacement placement = loop_placement(1, 1);
-  std::vector<Chunk> chunks;                  ///< of this rank's stage, in the model's order
-  std::vector<EvaluationProgram> evaluation;  ///< by chunk; empty if the run does not evaluate
+  std::vector<Chunk> chunks;                   ///< of this rank's stage, in the model's order
+  std::optional<EvaluationPasses> evaluation;  ///< none if the run does not evaluate
   /// By the number of micro-batches of a step. Not needed for one stage with one chunk.
   std::map<int, PipelineSchedule> schedules;
 };
@@ -44,7 +45,8 @@ struct StepPrograms {
   int start_number() const { return static_cast<int>(sets.front().chunks.size()); }
   int update_number() const { return start_number() + 1; }
   int rounding_number() const { return start_number() + 2; }
-  int evaluation_number(int set = 0, size_t chunk = 0) const;
+  /// Returns the number of the first chunk's evaluation; those of the other chunks follow.
+  int evaluation_number(int set = 0) const;
 
   MeshRank mesh_rank() const { return {start.mesh(), start.rank()}; }
   /// Returns the chunks of this rank's stage in the first phase.
@@ -54,8 +56,6 @@ struct StepPrograms {
   /// Returns what this rank does with the micro-batches of a step. Throws InternalError if there is
   /// no schedule for so many.
   StageList step_list(int set, int micro_batches) const;
-  /// Returns what it does with a batch of an evaluation.
-  StageList evaluation_list(int set) const;
 
   /// Returns all that the rank does, as plan_memory() takes it: the start, the passes of a step,
   /// the update, the rounding, evaluations, and the passes of further phases.
@@ -74,12 +74,12 @@ StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer,
 /// the data axis has micro-batches of train.micro_batch sequences.
 StepPrograms step_programs(const RunConfig& config, const MeshRank& mesh_rank = {});
 
-/// A run's passes before they are written.
+/// The passes of training, or of an evaluation, before they are written.
 struct PassesToWrite {
   ModelConfig model;
   DType compute = DType::f32;
   ProgramSize size;     ///< of a micro-batch of all ranks
-  Recompute recompute;  ///< of the rank's stage
+  Recompute recompute;  ///< of the rank's stage; an evaluation recomputes nothing
   ExpertLayout experts;
   ChunkPlacement placement;
   std::vector<ChunkRange> ranges;  ///< by chunk of the model
@@ -88,6 +88,9 @@ struct PassesToWrite {
 PassesToWrite passes_to_write(const RunConfig& config, const MeshRank& mesh_rank);
 /// Writes the chunks of a rank's stage. Schedules are left out.
 Passes write_passes(const PassesToWrite& passes, const MeshRank& mesh_rank);
+/// Writes the evaluation of the chunks of a rank's stage. It drops no token (inference_config()),
+/// so a rank may receive more rows than in training: ExpertLayout::rows_bound does not apply.
+EvaluationPasses write_evaluation_passes(const PassesToWrite& passes, const MeshRank& mesh_rank);
 /// Returns the outline of the whole model whose chunks these are.
 ModelOutline outline_of(const PassesToWrite& passes, const Passes& written,
                         const MeshRank& mesh_rank);

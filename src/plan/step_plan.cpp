@@ -177,7 +177,7 @@ StepPlan plan_step_that_fits(const RunConfig& config, const Target& target,
 
 StepPlan plan_step_that_fits(const RunConfig& config, const Accelerator* accelerator) {
   return plan_step_that_fits(config, run_target(config, accelerator), accelerator,
-                             {mesh_of(config, 1), 0}, RankControl(), std::array{0});
+                             {mesh_of_one_rank(config), 0}, RankControl(), std::array{0});
 }
 
 }  // namespace tessera

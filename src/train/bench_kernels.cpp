@@ -11,9 +11,10 @@
 #include "base/error.h"
 #include "base/quantile.h"
 #include "base/text.h"
-#include "config/pipeline_of.h"
 #include "engine/executor.h"
 #include "hardware/device_rate.h"
+#include "pipeline/stage_runner.h"
+#include "plan/batch_inputs.h"
 #include "plan/product_peak.h"
 #include "plan/run_target.h"
 #include "plan/step_plan.h"
@@ -21,8 +22,9 @@
 #include "train/bench_step.h"
 #include "train/training_step.h"
 
-// measure_kernels() runs the four parts of a step (start, forward, backward, update) one by one.
-// Operations sums the times of their traces by operation, and Segments measures each part.
+// measure_kernels() runs the parts of a step one by one: the start, the forward and the backward
+// pass of each chunk, the update. TracedParts traces each of them. Operations sums the times by
+// operation, and Segments those of the parts of one name.
 
 namespace tessera {
 namespace {
@@ -57,17 +59,21 @@ class Operations {
   std::map<std::string, KernelMeasurement> operations_;
 };
 
-/// The measurements of a step's parts, in the order of a step.
+/// The measurements of a step's parts, in the order of a step. Parts of one name are summed.
 class Segments {
  public:
-  /// Adds the events of a run of a part. There is at least one.
-  void add(const char* name, std::span<const TraceEvent> events) {
+  /// Adds the events of a part of a step. There is at least one. `step` is its index among the
+  /// measured steps.
+  void add(const std::string& name, std::span<const TraceEvent> events, size_t step) {
     auto found = std::ranges::find(segments_, name, &SegmentMeasurement::segment);
-    const bool is_new = found == segments_.end();
-    if (is_new) found = segments_.insert(found, {.segment = name, .flops = 0, .seconds = {}});
-    for (const TraceEvent& event : events) found->flops += is_new ? event.flops : 0;
+    if (found == segments_.end()) {
+      found = segments_.insert(found, {.segment = name, .flops = 0, .seconds = {}});
+    }
     const TraceEvent& last = events.back();
-    found->seconds.push_back(last.start + last.duration - events.front().start);
+    found->seconds.resize(step + 1);
+    found->seconds[step] += last.start + last.duration - events.front().start;
+    if (step > 0) return;  // the FLOPs are the same in every step
+    for (const TraceEvent& event : events) found->flops += event.flops;
   }
 
   /// Returns the measurements, followed by the sum of the forward and the backward pass.
@@ -88,6 +94,44 @@ class Segments {
   std::vector<SegmentMeasurement> segments_;
 };
 
+/// Traces the parts of a step, one after the other.
+class TracedParts {
+ public:
+  struct Part {
+    std::string name;
+    std::vector<TraceEvent> events;
+  };
+
+  explicit TracedParts(Executor& executor) : executor_(executor) {}
+
+  void begin(const std::string& name) {
+    parts_.push_back({.name = name, .events = {}});
+    executor_.set_trace(&trace_.emplace(executor_.runtime()));
+  }
+  /// Ends the part that was begun last. Does nothing if it has ended.
+  void end() {
+    if (!trace_) return;
+    executor_.set_trace(nullptr);  // waits, and adds the device's times
+    parts_.back().events = trace_->step().events;
+    trace_.reset();
+  }
+  const std::vector<Part>& parts() const { return parts_; }
+
+ private:
+  Executor& executor_;
+  std::optional<Trace> trace_;  // of the part that runs
+  std::vector<Part> parts_;
+};
+
+/// Returns the configuration of steps of one micro-batch. On one rank all schedules are then the
+/// same order: the forward passes of the chunks, then their backward passes.
+RunConfig with_one_micro_batch(RunConfig config) {
+  config.train.global_batch = config.train.micro_batch;
+  config.parallel.schedule.clear();
+  config.parallel.consecutive_micro_batches = 0;
+  return config;
+}
+
 MemoryRate measure_copy(Runtime& runtime) {
   const Accelerator& accelerator = *runtime.accelerator();
   const std::vector<int64_t> sizes =
@@ -99,13 +143,13 @@ std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share);
 
 }  // namespace
 
-KernelsReport measure_kernels(const RunConfig& config, const Repeats& repeats) {
-  if (config.run.device == Device::cpu) {
+KernelsReport measure_kernels(const RunConfig& given, const Repeats& repeats) {
+  if (given.run.device == Device::cpu) {
     throw Error(
         "run.device is \"cpu\": set it to the device that is measured; of the processor, "
         "`tessera trace summarize` says where a step's time goes");
   }
-  require_one_chunk(config.parallel, "bench kernels");
+  const RunConfig config = with_one_micro_batch(given);
   Runtime runtime(run_target(config), open_device(config));
   const std::optional<ProductPeak> peak = configured_peak(config, runtime.accelerator());
   const StepPlan plan = plan_step_that_fits(config, runtime.accelerator());
@@ -125,28 +169,43 @@ KernelsReport measure_kernels(const RunConfig& config, const Repeats& repeats) {
   store.initialize(config.train.seed, runtime.threads());
   const std::vector<Batch> batches = random_batches(config);
   // A whole step first: it writes scalars that the runs below read, and libraries prepare for it.
-  step.forward_backward({&batches.front(), 1});
+  step.forward_backward(batches);
   step.update(config.optimizer, {.step = 1, .steps = config.train.steps});
-  const BatchInputs inputs(plan.programs.chunks().front().batch, plan.programs.model.parameters);
+  const StageList list = plan.programs.step_list(/*set=*/0, /*micro_batches=*/1);
+  StageRunner runner(executor);
+  std::vector<BatchInputs> inputs;  // by chunk, as the programs of the chunks are numbered
+  for (const Chunk& chunk : plan.programs.chunks()) {
+    inputs.push_back({chunk.batch, vocabulary_size_of(plan.programs.model.parameters)});
+  }
   Operations operations;
   Segments segments;
   size_t measured_steps = 0;
   repeats.each([&](bool measured) {
-    const auto run = [&](const char* name, const Action& action) {
-      Trace trace(runtime);
-      executor.set_trace(&trace);
-      executor.run(action);
-      executor.set_trace(nullptr);  // waits, and adds the device's times
-      if (!measured) return;
-      operations.add(trace.step().events, measured_steps);
-      segments.add(name, trace.step().events);
+    TracedParts traced(executor);
+    const auto run_whole = [&](const char* name, int program) {
+      traced.begin(name);
+      executor.run({.segment = Segment::whole, .program = program});
+      traced.end();
     };
-    run("start", {.segment = Segment::whole, .program = plan.programs.start_number()});
-    inputs.fill(executor, 0, 0, batches.front());
-    run("forward", {.segment = Segment::forward});
-    run("backward", {.segment = Segment::backward});
-    run("update", {.segment = Segment::whole, .program = plan.programs.update_number()});
-    if (measured) ++measured_steps;
+    run_whole("start", plan.programs.start_number());
+    runner.run(list, [&](const StageAction& action) {
+      traced.end();
+      const bool forward = action.action.kind == ActionKind::forward;
+      const int program = action.run.program;
+      if (forward) {
+        inputs[static_cast<size_t>(program)].fill(executor, program, action.run.micro_batch,
+                                                  batches.front());
+      }
+      traced.begin(forward ? "forward" : "backward");
+    });
+    traced.end();
+    run_whole("update", plan.programs.update_number());
+    if (!measured) return;
+    for (const auto& [name, events] : traced.parts()) {
+      operations.add(events, measured_steps);
+      segments.add(name, events, measured_steps);
+    }
+    ++measured_steps;
   });
   report.segments = segments.with_both_passes();
   report.operations = operations.longest_first();

@@ -46,10 +46,11 @@ struct KernelsReport {
   std::string json() const;  ///< on one line
 };
 
-/// Runs steps with one micro-batch and measures their operations. Steps run as in measure_step(),
-/// but without graphs and with events of the device around each operation, as in a trace. Takes a
-/// resolved configuration. Throws Error if its device is the processor, or if the step does not fit
-/// the device or cannot run there.
+/// Runs steps with one micro-batch and measures the operations of all chunks. Steps run as in
+/// measure_step(), but without graphs and with events of the device around each operation, as in a
+/// trace. Copies from chunk to chunk are not measured. Takes a resolved configuration, whatever its
+/// schedule is. Throws Error if its device is the processor, if it asks for several ranks, or if
+/// the step does not fit the device or cannot run there.
 KernelsReport measure_kernels(const RunConfig& config, const Repeats& repeats);
 
 }  // namespace tessera

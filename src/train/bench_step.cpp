@@ -15,7 +15,6 @@
 #include "base/text.h"
 #include "base/usable_memory.h"
 #include "config/phases.h"
-#include "config/pipeline_of.h"
 #include "engine/busy_meter.h"
 #include "engine/executor.h"
 #include "plan/programs.h"
@@ -127,7 +126,6 @@ StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats, Ru
                              StepTokens tokens) {
   TESSERA_CHECK(config.train.phases.empty(),
                 "a step is measured in one phase, not in all of a run");
-  require_one_chunk(config.parallel, "bench step");
   const StepPlan plan = plan_step_that_fits(config, runtime.accelerator());
   require_runnable(plan.programs.list(), runtime);
   const BoundTeam team(config.run.bind_threads ? runtime.threads() : 1);

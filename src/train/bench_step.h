@@ -50,8 +50,8 @@ enum class StepTokens {
 /// device one step is in flight while the next one is issued, as in training; a step's time is then
 /// the time from the results of the step before to its own. If `repeats` lets another program take
 /// turns with this one, every step is waited for. Takes a resolved configuration of one phase and a
-/// runtime for it. Throws Error if the run does not fit into memory or cannot run on the device, or
-/// if a loss or gradient norm is not finite.
+/// runtime for it. Throws Error if the run asks for several ranks, does not fit into memory or
+/// cannot run on the device, or if a loss or gradient norm is not finite.
 StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats, Runtime& runtime,
                              StepTokens tokens = StepTokens::random);
 

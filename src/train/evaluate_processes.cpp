@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/hash.h"
 #include "base/threads.h"
@@ -22,6 +23,11 @@ namespace {
 std::string checkpoint_identity(const LoadedModel& model) {
   const std::string text = read_file(model.checkpoint / kCheckpointManifestName);
   return fmt::format("step {} with the hash {}", model.step, hash_text(hash(text)));
+}
+
+/// Returns the stage of each chunk. A schedule's file may be another one on another machine.
+std::string stages_of_chunks(const EvaluationTask& task) {
+  return fmt::format("{}", fmt::join(task.passes.placement.rank_of_chunk, " "));
 }
 
 }  // namespace
@@ -44,16 +50,15 @@ std::optional<CheckpointEvaluation> evaluate_as_process(CheckpointEvaluationOpti
     const Logger logger = control.is_first() ? Logger() : Logger::silent();
     task.emplace(evaluation_task(options, load_model(options.checkpoint, threads, logger)));
     runtime.emplace(host_target(threads));
-    const auto local_ranks = static_cast<int>(processes.ranks_here().size());
-    task->require_memory(*runtime, rank, local_ranks, local_ranks);
+    const std::vector<int> local_ranks = processes.ranks_here();
+    task->require_memory(*runtime, local_ranks, static_cast<int>(local_ranks.size()));
     identity = checkpoint_identity(task->model);
   });
-  RunConfig config = task->model.config;
-  config.parallel = options.parallel;
-  require_same_start(config, processes, control);
+  require_same_start(evaluation_config(options, task->model), processes, control);
   const std::vector<SameFact> facts{readable_fact("--batch", std::to_string(options.batch)),
                                     readable_fact("--instances", std::to_string(options.instances)),
-                                    readable_fact("the checkpoint", identity)};
+                                    readable_fact("the checkpoint", identity),
+                                    readable_fact("the stages of the chunks", stages_of_chunks(*task))};
   require_same(facts, processes, control);
   require_same_data(task->data, processes, control);
   processes.set_timeout(std::chrono::seconds(task->model.config.run.rank_timeout));

@@ -45,9 +45,8 @@ RankTrainer::RankTrainer(const SharedRun& run, StepPlan plan, SharedCores cores,
 void RankTrainer::use_programs() {
   const int set = programs_.set_of_phase[loader_.phase()];
   step_.emplace(programs_, executor_, store_, set);
-  if (!programs_.sets[static_cast<size_t>(set)].evaluation.empty()) {
-    evaluator_.emplace(programs_, set, executor_);
-  }
+  const auto& evaluation = programs_.sets[static_cast<size_t>(set)].evaluation;
+  if (evaluation) evaluator_.emplace(*evaluation, programs_.evaluation_number(set), executor_);
 }
 
 /// Enters the phase of a step, if the step begins one. The step before must be finished. position_

@@ -29,8 +29,9 @@ namespace tessera {
 TrainingStep::TrainingStep(const StepPrograms& programs, Executor& executor,
                            const ParameterStore& store, int set)
     : programs_(programs), set_(set), executor_(executor), store_(store), runner_(executor) {
+  const int64_t vocabulary_size = vocabulary_size_of(programs.model.parameters);
   for (const Chunk& chunk : chunks()) {
-    inputs_.emplace_back(chunk.batch, programs.model.parameters);
+    inputs_.push_back({.values = chunk.batch, .vocabulary_size = vocabulary_size});
   }
 }
 

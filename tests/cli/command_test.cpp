@@ -207,11 +207,18 @@ TEST_F(CommandTest, AnEvaluationTakesTheRanksAndTheirLayout) {
   EXPECT_NEAR(loss({"--ranks", "2", "--set", "parallel.tensor=2"}), one, 1e-5);
   EXPECT_NEAR(loss({"--ranks", "4", "--config", path("layout.toml"), "--set", "parallel.tensor=1"}),
               one, 1e-5);
+  // In stages. The model of layout.toml has other layers, and does not count.
+  write_file(path("stages.toml"), "[model]\nlayers = 1\n[parallel]\npipeline = 2\n");
+  EXPECT_EQ(loss({"--ranks", "2", "--config", path("stages.toml")}), one);
+  EXPECT_EQ(loss({"--set", "parallel.virtual_stages=2", "--set", "parallel.stage_layers=[0, 2]"}),
+            one);
   const auto refusal = [&](const std::vector<std::string>& more) {
     const Result result = evaluate(more);
     EXPECT_EQ(result.status, 1);
     return result.output;
   };
+  EXPECT_THAT(refusal({"--ranks", "3", "--set", "parallel.pipeline=3"}),
+              HasSubstr("is 3 chunks, too many for model.layers (2)"));
   EXPECT_THAT(refusal({"--ranks", "3", "--config", path("layout.toml")}),
               HasSubstr("does not divide --ranks (3)"));
   EXPECT_THAT(refusal({"--set", "train.steps=3"}),

@@ -204,7 +204,9 @@ TEST_F(ProcessesTest, EvaluateAsThreadsDo) {
   const Arguments data_ranks{"eval", "--checkpoint", (folder_ / "trained").string(), "--json"};
   const Arguments layout = joined(data_ranks, {"--data", (folder_ / "data").string(), "--config",
                                                (folder_ / "layout.toml").string()});
-  for (const Arguments& eval : {data_ranks, layout}) {
+  const Arguments stages =
+      joined(data_ranks, joined(set("parallel.pipeline", "2"), set("parallel.tensor", "2")));
+  for (const Arguments& eval : {data_ranks, layout, stages}) {
     const Result threads = run(joined(eval, {"--ranks", "4"}));
     ASSERT_EQ(threads.status, 0) << threads.output;
     const Result processes = run_processes(4, eval);
@@ -240,6 +242,33 @@ TEST_F(ProcessesTest, ARankThatEvaluatesSomethingElseIsNamed) {
   const Result tasks = run_processes(2, joined(newest, {"--tasks", "questions.jsonl"}));
   EXPECT_EQ(tasks.status, 1);
   EXPECT_THAT(tasks.output, HasSubstr("--tasks: questions are answered by one process"));
+}
+
+/// A path may name other files on two machines: here in two folders.
+TEST_F(ProcessesTest, ARankWithAnotherScheduleFileIsNamed) {
+  ASSERT_EQ(run(training("trained")).status, 0);
+  const std::string start = "tessera pipeline schedule 1\nmicro-batches 1\n";
+  write_file(folder_ / "lists", start + "chunks 0 1\nrank 0: F0.0 B0.0\nrank 1: F1.0 B1.0\n");
+  fs::create_directory(folder_ / "other");
+  write_file(folder_ / "other" / "lists",
+             start + "chunks 1 0\nrank 0: F1.0 B1.0\nrank 1: F0.0 B0.0\n");
+  const Arguments eval =
+      joined({"eval", "--checkpoint", fs::canonical(folder_ / "trained").string()},
+             joined(set("parallel.pipeline", "2"), set("parallel.schedule", "lists")));
+  const auto run_in = [&](const fs::path& second) {
+    const Arguments other{":", "-n", "1", "-wdir", fs::canonical(second).string(), TESSERA_PROGRAM};
+    return run_processes(1, eval, joined(other, eval));
+  };
+  const fs::path here = fs::current_path();
+  fs::current_path(folder_.path());
+  const Result same = run_in(".");
+  const Result different = run_in("other");
+  fs::current_path(here);
+  EXPECT_EQ(same.status, 0) << same.output;
+  EXPECT_EQ(different.status, 1);
+  EXPECT_THAT(different.output,
+              AllOf(HasSubstr("error: rank 1 ("), HasSubstr("the stages of the chunks"),
+                    HasSubstr("0 1 there and 1 0 here")));
 }
 
 TEST_F(ProcessesTest, ACommandThatRunsInOneRefusesToBeOneOfSeveral) {

@@ -231,6 +231,22 @@ TEST(LoadConfig, ReadsThePipeline) {
   EXPECT_THAT(message_of("[parallel]\nvirtual_stages = 0\n"), HasSubstr("virtual_stages"));
 }
 
+/// [parallel] alone may be for a model that another file describes.
+TEST(LoadConfig, ReadsALayoutWithoutItsModel) {
+  const std::string text =
+      "[model]\nfamily = 'llama'\nlayers = 2\n[parallel]\npipeline = 4\nschedule = 'zb-v'\n";
+  EXPECT_THAT(error_of([&] { parse_config(text, "a.toml"); }), HasSubstr("model.layers (2)"));
+  const ParallelSection parallel =
+      parse_parallel(text, "a.toml", std::vector<std::string>{"parallel.tensor=2"});
+  EXPECT_EQ(parallel.pipeline, 4);
+  EXPECT_EQ(parallel.virtual_stages, 2) << "as the schedule needs them";
+  EXPECT_EQ(parallel.tensor, 2);
+  EXPECT_THAT(error_of([&] { parse_parallel("[parallel]\nstages = 4\n", "a.toml"); }),
+              HasSubstr("unknown key 'stages' in [parallel]"));
+  EXPECT_THAT(error_of([&] { parse_parallel("[parallel]\nexpert_rows_bound = 0.5\n", "a.toml"); }),
+              HasSubstr("a.toml: parallel.expert_rows_bound (0.5)"));
+}
+
 TEST(LoadConfig, RefusesPartsOfALayoutThatThisBuildLacks) {
   EXPECT_THAT(message_of("[parallel]\ncontext_mode = 'ring'\n"),
               HasSubstr("test.toml:2: parallel.context_mode = \"ring\": this build does not have "

@@ -81,6 +81,29 @@ TEST(MeshOf, OfAModelThatDoesNotTrainHasNoNodes) {
   EXPECT_EQ(mesh_for_inference(config, 8).text(), "8 data");
 }
 
+/// Its [parallel] may be one for another model, which validate() has not seen with this one.
+TEST(MeshOf, OfAModelThatDoesNotTrainSuitsItsLayers) {
+  RunConfig config = layout({});
+  config.parallel = parse_parallel("[parallel]\npipeline = 2\nstage_layers = [3, 4]", "test.toml");
+  EXPECT_THAT(
+      error_of([&] { mesh_for_inference(config, 2); }),
+      HasSubstr(fmt::format("add up to 7; expected model.layers ({})", config.model.layers)));
+  config.model.layers = 7;
+  EXPECT_EQ(mesh_for_inference(config, 2).text(), "2 pipeline");
+}
+
+TEST(MeshOf, OfOneRankNamesTheKeysThatAskForSeveral) {
+  const auto refusal_of = [](const std::vector<std::string>& keys) {
+    return error_of([&] { mesh_of_one_rank(layout(keys)); });
+  };
+  EXPECT_EQ(mesh_of_one_rank(layout({})).ranks(), 1);
+  EXPECT_EQ(refusal_of({"parallel.pipeline=2"}),
+            "test.toml: parallel.pipeline (2): this command runs one rank; set it to 1");
+  EXPECT_EQ(refusal_of({"parallel.context=2", "parallel.tensor=4"}),
+            "test.toml: parallel.tensor (4) and parallel.context (2): this command runs one rank; "
+            "set them to 1");
+}
+
 /// Processes of which no more is known than their machines.
 class NamedProcesses final : public Processes {
  public:

@@ -320,6 +320,34 @@ TEST(PipelineOf, TheScheduleCanBeInAFile) {
                                         "parallel.pipeline (2) * parallel.virtual_stages (2)")));
 }
 
+/// An evaluation has no micro-batches of a step.
+TEST(PipelineOf, ThePlacementIsThatOfEveryNumberOfMicroBatches) {
+  const TemporaryFolder folder;
+  const std::string path = (folder / "lists").string();
+  const auto stages_of_chunks = [](const std::vector<std::string>& keys) {
+    return chunk_placement(pipeline(keys).parallel).rank_of_chunk;
+  };
+  EXPECT_THAT(stages_of_chunks({}), ElementsAre(0));
+  EXPECT_THAT(stages_of_chunks({"parallel.pipeline=2", "parallel.virtual_stages=2"}),
+              ElementsAre(0, 1, 0, 1));
+  EXPECT_THAT(stages_of_chunks({"parallel.pipeline=2", "parallel.schedule=dualpipe-v"}),
+              ElementsAre(0, 1, 1, 0));
+  write_file(path,
+             "tessera pipeline schedule 1\nmicro-batches 1\nchunks 1 0\n"
+             "rank 0: F1.0 B1.0\nrank 1: F0.0 B0.0\n");
+  const std::string key = fmt::format("parallel.schedule=\"{}\"", path);
+  EXPECT_THAT(stages_of_chunks({"parallel.pipeline=2", key}), ElementsAre(1, 0));
+  EXPECT_THAT(
+      error_of([&] {
+        stages_of_chunks({"parallel.pipeline=4", key});
+      }),
+      AllOf(HasSubstr("parallel.schedule = "), HasSubstr("for 2 stages, expected one for 4")));
+  EXPECT_THAT(error_of([&] {
+                stages_of_chunks({"parallel.pipeline=2", "parallel.virtual_stages=2", key});
+              }),
+              HasSubstr("found a schedule for 2 chunks, expected 4"));
+}
+
 TEST(PipelineOf, RefusesAFileThatIsWrongOrMissing) {
   const TemporaryFolder folder;
   const std::string path = (folder / "lists").string();
@@ -352,14 +380,6 @@ TEST(PipelineOf, RecomputesOnTheStagesThatAreNamed) {
   EXPECT_TRUE(recomputed_on(train_of("[0]"), 1).empty());
   EXPECT_THAT(error_of([&] { train_of("[2]"); }), HasSubstr("names stage 2; expected 0 to 1"));
   EXPECT_THAT(error_of([&] { train_of("[1, 1]"); }), HasSubstr("names stage 1 twice"));
-}
-
-TEST(PipelineOf, IsRefusedWhereACommandRunsOneChunk) {
-  EXPECT_NO_THROW(require_one_chunk(pipeline({}).parallel, "eval"));
-  for (const std::string key : {"parallel.pipeline=2", "parallel.virtual_stages=2"}) {
-    EXPECT_THAT(error_of([&] { require_one_chunk(pipeline({key}).parallel, "eval"); }),
-                HasSubstr("eval runs the whole model in one chunk; set both to 1"));
-  }
 }
 
 }  // namespace

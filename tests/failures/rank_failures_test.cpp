@@ -20,6 +20,7 @@
 #include "inference/loaded_model.h"
 #include "metrics/metrics.h"
 #include "ops/host_target.h"
+#include "plan/programs.h"
 #include "support/error_of.h"
 #include "support/known_peak.h"
 #include "support/names_in.h"
@@ -240,34 +241,50 @@ class FailingSource final : public InstanceSource {
 };
 
 TEST_F(RankFailures, OfAnEvaluationsDataAreAgreedUpon) {
-  const ModelConfig model = config("none").model;
+  const ModelConfig model = config("none", {"model.layers=2"}).model;
   const TrainingData data = open_data({.directory = (root_ / "data").string(), .context = 32});
   const GivenTensors weights = unit_tensors(model_parameters(model, DType::f64));
   for (const auto& [name, tensor] : weights) std::ranges::fill(tensor.values<double>(), 0.01);
-  const Mesh mesh({.data = {4}});
-  for (const int failing : {0, 2}) {
-    for (const bool at_once : {true, false}) {
-      World world(4, kTimeout);
-      const auto begin = std::chrono::steady_clock::now();
-      run_mesh(world, mesh, [&](RankGroups& groups) {
-        TrainingData own = data;
-        if (groups.rank() == failing) {
-          auto& source = own.sources.front().instances;
-          source = std::make_shared<FailingSource>(source, at_once);
-        }
-        Runtime runtime(host_target(1));
-        runtime.join(groups);
-        StandaloneEvaluator evaluator(
-            write_evaluation(model, DType::f64, {.sequences = 4, .context = 32},
-                             {mesh, groups.rank()}),
-            weights, runtime);
-        const RankControl control(groups);
-        const auto failure = control.attempt_work([&] { evaluate_sources(*evaluator, own, 4, 8); });
-        EXPECT_THAT(failure.value_or(""),
-                    HasSubstr(at_once ? "the source cannot be opened" : "the second batch"));
-        EXPECT_EQ(control.tell(7), 7);
-      });
-      EXPECT_LT(std::chrono::steady_clock::now() - begin, kTimeout / 2);
+  PassesToWrite passes{.model = model,
+                       .compute = DType::f64,
+                       .size = {.sequences = 4, .context = 32},
+                       .recompute = {},
+                       .experts = {},
+                       .placement = {},
+                       .ranges = {}};
+  const auto expect_agreement = [&](const Mesh& mesh, int failing, bool at_once) {
+    World world(4, kTimeout);
+    const auto begin = std::chrono::steady_clock::now();
+    run_mesh(world, mesh, [&](RankGroups& groups) {
+      TrainingData own = data;
+      if (groups.rank() == failing) {
+        auto& source = own.sources.front().instances;
+        source = std::make_shared<FailingSource>(source, at_once);
+      }
+      Runtime runtime(host_target(1));
+      runtime.join(groups);
+      StandaloneEvaluator evaluator(write_evaluation_passes(passes, {mesh, groups.rank()}), weights,
+                                    runtime);
+      const RankControl control(groups);
+      const auto failure = control.attempt_work([&] { evaluate_sources(*evaluator, own, 4, 8); });
+      EXPECT_THAT(failure.value_or(""),
+                  HasSubstr(at_once ? "the source cannot be opened" : "the second batch"));
+      EXPECT_EQ(control.tell(7), 7);
+    });
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, kTimeout / 2);
+  };
+  for (const int stages : {1, 2}) {
+    passes.placement = loop_placement(stages, 1);
+    passes.ranges = {whole_model(model)};
+    if (stages == 2) {
+      passes.ranges = {{.layers = {.first = 0, .end = 1}, .embedding = true, .head = false},
+                       {.layers = {.first = 1, .end = 2}, .embedding = false, .head = true}};
+    }
+    const Mesh mesh({.pipeline = stages, .data = {4 / stages}});
+    for (const int failing : {0, 3}) {  // with two stages, a rank of the first and one of the last
+      SCOPED_TRACE(fmt::format("{} stages, rank {}", stages, failing));
+      expect_agreement(mesh, failing, /*at_once=*/true);
+      expect_agreement(mesh, failing, /*at_once=*/false);
     }
   }
 }

@@ -39,8 +39,9 @@ TEST(Vocabulary, NoTokenFromOutsideComesToAProgram) {
                 }),
                 HasSubstr("outside the model's vocabulary of 20 tokens"));
   }
-  StandaloneEvaluator evaluator(write_evaluation(small.model.config.model, DType::f32, {1, 4}),
-                                small.model.weights, small.runtime);
+  StandaloneEvaluator evaluator(
+      evaluation_passes(write_evaluation(small.model.config.model, DType::f32, {1, 4})),
+      small.model.weights, small.runtime);
   Batch batch{.rows = 1, .context = 4, .tokens = {1, 2, 3, 19}};
   complete_batch(batch, -1);
   EXPECT_GT(evaluator->row_losses(batch)[0], 0);

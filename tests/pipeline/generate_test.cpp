@@ -1,8 +1,12 @@
 #include "pipeline/generate.h"
 
+#include <string>
+
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/words.h"
 #include "sample_schedules.h"
 #include "support/error_of.h"
 
@@ -36,6 +40,36 @@ TEST(PipelineShape, IsRefusedWithWhatToChange) {
   EXPECT_THAT(error_for(one_forward_one_backward, {4, 8, 8, {}}),
               HasSubstr("4 stages need 4 chunks, found 8; interleaved and flexible"));
   EXPECT_THAT(error_for(zero_bubble_h1, {4, 8, 8, {}}), HasSubstr("found 8; zb-v has two"));
+}
+
+/// Returns the placement that `find` returns, as text, or the message of its Error.
+template <typename Find>
+std::string placement_text(const Find& find) {
+  try {
+    const ChunkPlacement placement = find();
+    return fmt::format("{} ranks: {}", placement.ranks, fmt::join(placement.rank_of_chunk, " "));
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+TEST(PlacementOf, IsThatOfTheScheduleForEveryNumberOfMicroBatches) {
+  for (const std::string_view name : kWordsOf<ScheduleKind>) {
+    const ScheduleKind kind = value_of_word<ScheduleKind>(name).value();
+    for (int ranks = 1; ranks <= 4; ++ranks) {
+      for (const int chunks : {ranks, 2 * ranks, 3 * ranks}) {
+        for (const int micro_batches : {2 * ranks, 4 * ranks}) {
+          EXPECT_EQ(placement_text([&] { return placement_of(kind, ranks, chunks); }),
+                    placement_text([&] {
+                      return generate(kind, {ranks, chunks, micro_batches, {}}).placement;
+                    }))
+              << name;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(placement_text([] { return placement_of(ScheduleKind::zero_bubble_v, 2, 4); }),
+            "2 ranks: 0 1 1 0");
 }
 
 /// Returns a list in short: "r" posts a receive, "R" awaits one, "s" posts a send, "S" awaits one,

@@ -121,6 +121,9 @@ TEST(ScheduleFile, IsRefusedIfItsListsCannotRun) {
               HasSubstr("found a schedule for 2 stages and 2 micro-batches, expected one for 4 "
                         "stages and 2 micro-batches"));
   EXPECT_THAT(error_of([&] { read_schedule(path, 2, 3); }), HasSubstr("and 3 micro-batches"));
+  EXPECT_EQ(read_schedule(path, 2, std::nullopt).micro_batches, 2);
+  EXPECT_THAT(error_of([&] { read_schedule(path, 4, std::nullopt); }),
+              HasSubstr("found a schedule for 2 stages, expected one for 4 stages"));
   std::string text = kSample;
   text.replace(text.find("F0.1"), 4, "F0.0");
   write_file(path, text);

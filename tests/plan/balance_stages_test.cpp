@@ -253,6 +253,43 @@ TEST(BalanceStages, AreTheSameOnEveryRankAndInEveryPhase) {
   EXPECT_THAT(times, ::testing::Each(4)) << "two ranks of the tensor axis, two phases";
 }
 
+/// The forward pass and the weights of the chunks.
+TEST(BalanceStages, CostsOfAnEvaluationAreThoseOfItsChunks) {
+  RunConfig config = sixteen_layers({"parallel.pipeline=4"}, 600);
+  config.parallel.stage_layers = {.counts = {1, 6, 6, 3}};
+  const Mesh mesh = mesh_of(config, 4);
+  const PassesToWrite passes = passes_to_write(config, {mesh, 0});
+  const ModelCosts costs = evaluation_costs(passes, mesh);
+  size_t layer = 0;
+  for (int stage = 0; stage < 4; ++stage) {
+    PartCost sum;
+    const auto add = [&](const PartCost& part) {
+      sum.flops += part.flops;
+      sum.state_bytes += part.state_bytes;
+      EXPECT_EQ(part.activation_bytes, 0) << "kept for a backward pass";
+    };
+    if (stage == 0) add(costs.embedding);
+    const auto count = config.parallel.stage_layers.counts[static_cast<size_t>(stage)];
+    for (int64_t i = 0; i < count; ++i) add(costs.layers[layer++]);
+    if (stage == 3) add(costs.head);
+    const EvaluationPasses written = write_evaluation_passes(passes, {mesh, stage});
+    ASSERT_EQ(written.chunks.size(), 1U);
+    const EvaluationProgram& chunk = written.chunks.front();
+    const FlopCount flops = count_flops(chunk.program);
+    EXPECT_GT(sum.flops, 0);
+    EXPECT_DOUBLE_EQ(sum.flops, flops.useful() + flops.repeated) << stage;
+    int64_t bytes = 0;
+    for (const ParameterSpec& spec : chunk.parameters.specs()) {
+      bytes += spec.shape.elements() * dtype_size(spec.dtype);
+    }
+    EXPECT_EQ(sum.state_bytes, bytes) << stage;
+  }
+  EXPECT_EQ(layer, 16U);
+  const Counts counts = balance_layers(costs, passes.placement, std::vector{1, 1, 1, 1});
+  EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), int64_t{0}), 16);
+  EXPECT_LT(counts.back(), 4) << "the head costs as much as some layers";
+}
+
 TEST(BalanceStages, LeaveOtherConfigurationsAsTheyAre) {
   RunConfig config = sixteen_layers({"parallel.pipeline=4"});
   config.parallel.stage_layers = {.counts = {1, 5, 5, 5}};

@@ -83,7 +83,7 @@ TEST(StepPlan, OfPhasesHasOneArenaAsLargeAsTheLargest) {
   EXPECT_EQ(list[static_cast<size_t>(plan.programs.chunk_number(1))],
             &plan.programs.sets[1].chunks[0].program);
   EXPECT_EQ(list[static_cast<size_t>(plan.programs.evaluation_number(1))],
-            &plan.programs.sets[1].evaluation[0].program);
+            &plan.programs.sets[1].evaluation->chunks[0].program);
   std::vector<int64_t> tokens;
   for (const PhaseWork& work : plan.phases) {
     tokens.push_back(work.tokens * work.micro_batches);

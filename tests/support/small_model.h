@@ -8,13 +8,15 @@
 
 namespace tessera::testing {
 
-/// A model of one layer in memory, with the byte tokenizer and a context of 64.
+/// A small model in memory, with the byte tokenizer and a context of 64.
 struct SmallModel {
   /// Weights are drawn, or all zero, so that every token is as probable.
-  explicit SmallModel(int64_t vocabulary_size, bool zero = false) {
+  explicit SmallModel(int64_t vocabulary_size, bool zero = false, int64_t layers = 1,
+                      bool tied_head = false) {
     ModelConfig& config = model.config.model;
     config = family_preset(Family::llama);
-    config.layers = 1;
+    config.layers = layers;
+    config.tied_head = tied_head;
     config.hidden_size = 16;
     config.heads = 2;
     config.kv_heads = 2;

@@ -56,6 +56,29 @@ TEST(BenchStep, RunsTheStepsThatTrainingRuns) {
   EXPECT_GT(measured.peak_memory_bytes, measured.arena_bytes);
 }
 
+TEST(BenchStep, SeveralChunksOfOneRankAreTheSameModel) {
+  for (const std::string device : {"cpu", "emulated"}) {
+    SCOPED_TRACE(device);
+    const std::string on_device = "run.device=\"" + device + "\"";
+    const Repeats repeats{.warmup = 1, .measured = 2, .before = {}};
+    const StepMeasurement one = measure(config({on_device}), repeats);
+    const StepMeasurement two = measure(
+        config({on_device, "parallel.virtual_stages=2", "model.balance_form=layer"}), repeats);
+    EXPECT_THAT(two.seconds, SizeIs(2));
+    EXPECT_EQ(two.losses, one.losses);
+    EXPECT_EQ(two.flops, one.flops);
+    EXPECT_EQ(two.parameters, one.parameters);
+    EXPECT_GT(two.arena_bytes, one.arena_bytes) << "for the boundary";
+  }
+}
+
+TEST(BenchStep, SeveralRanksAreRefused) {
+  EXPECT_THAT(error_of([] { measure(config({"parallel.pipeline=2"}), {}); }),
+              HasSubstr("parallel.pipeline (2): this command runs one rank; set it to 1"));
+  EXPECT_THAT(error_of([] { measure(config({"parallel.tensor=2"}), {}); }),
+              HasSubstr("parallel.tensor (2): this command runs one rank; set it to 1"));
+}
+
 TEST(BenchStep, WeightsAreUpdated) {
   const auto losses_of = [](int64_t steps) {
     return measure(config({"optimizer.warmup_steps=0"}), {.warmup = 1, .measured = steps - 1})

@@ -95,8 +95,8 @@ void expect_arena_touched(const RunConfig& config, const StepPlan& plan, Runtime
   const std::vector<Batch> batches(static_cast<size_t>(plan.micro_batches), random_batch(config));
   step.forward_backward(batches);
   step.update(config.optimizer, {.step = 1, .steps = 2});
-  if (!plan.programs.sets[0].evaluation.empty()) {
-    Evaluator evaluator(plan.programs, 0, executor);
+  if (const auto& evaluation = plan.programs.sets[0].evaluation) {
+    Evaluator evaluator(*evaluation, plan.programs.evaluation_number(), executor);
     EXPECT_GT(evaluator.batch_loss(batches[0]), 0);
   }
 

@@ -355,7 +355,8 @@ TEST_F(TrainerTest, EvaluationCountsEveryHeldOutInstanceOnce) {
         open_data({.directory = (folder_->path() / "data").string(), .context = 32});
     Loader loader(data, {.split = Split::held_out, .rows = rows});
     StandaloneEvaluator evaluator(
-        write_evaluation(model.config.model, DType::f32, {rows, 32, true}), model.weights, runtime);
+        evaluation_passes(write_evaluation(model.config.model, DType::f32, {rows, 32, true})),
+        model.weights, runtime);
     evaluations.push_back(mean_evaluation(evaluate_sources(*evaluator, data, rows, 0)));
     EXPECT_EQ(evaluations.back().instances, loader.instances());
     EXPECT_EQ(evaluations.back().targets, loader.instances() * 31);

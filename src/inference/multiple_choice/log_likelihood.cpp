@@ -105,10 +105,11 @@ std::vector<double> log_likelihoods(const LoadedModel& model,
     const size_t at_once = std::min(static_cast<size_t>(rows), same_length.size());
     const auto batch_rows = static_cast<int64_t>(at_once);
     const ProgramSize size{.sequences = batch_rows, .context = length};
-    EvaluationProgram program = write_evaluation(inference_config(model.config.model),
-                                                 compute_dtype(model.config.train.precision), size);
-    require_evaluation_memory(program, model.weights, model.weights, size, runtime);
-    StandaloneEvaluator evaluator(std::move(program), model.weights, runtime);
+    EvaluationPasses passes = evaluation_passes(write_evaluation(
+        inference_config(model.config.model), compute_dtype(model.config.train.precision), size));
+    require_evaluation_memory(evaluation_bytes(passes, model.weights, runtime.target()),
+                              model.weights, size, runtime);
+    StandaloneEvaluator evaluator(std::move(passes), model.weights, runtime);
     for (size_t done = 0; done < same_length.size(); done += at_once) {
       const auto chosen = same_length.subspan(done, std::min(at_once, same_length.size() - done));
       const std::vector<double> losses =
