@@ -1,10 +1,11 @@
 #include <array>
 #include <filesystem>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "engine/step_trace.h"
+#include "pipeline/run_trace.h"
 
 namespace tessera {
 namespace {
@@ -111,7 +112,10 @@ StepTrace expected_trace() {
 }
 
 TEST(StepTrace, OfAnEarlierProgramIsReadInFull) {
-  StepTrace read = read_trace(kFile);
+  RunTrace run = read_trace(kFile);
+  ASSERT_EQ(run.ranks.size(), 1U);
+  EXPECT_TRUE(run.ranks[0].list.empty());
+  StepTrace read = std::move(run.ranks[0].step);
   const StepTrace expected = expected_trace();
   const auto near = [](double& seconds, double microseconds) {
     EXPECT_NEAR(seconds, microseconds * 1e-6, 1e-15);
