@@ -41,12 +41,9 @@ Trace::Step::~Step() {
   if (trace_ != nullptr) trace_->step_.duration = trace_->now() - trace_->step_.start;
 }
 
-Trace::Span::Span(Trace* trace, const Program& program, const Node& node) : trace_(trace) {
-  if (trace_ == nullptr) return;
-  const double begun = trace_->now();
-  event_ = event_of(program, node);
-  event_.start = trace_->now();
-  trace_->step_.recording_seconds += event_.start - begun;
+Trace::Span::Span(Trace* trace, const Program& program, const Node& node)
+    : trace_(trace), program_(&program), node_(&node) {
+  if (trace_ != nullptr) event_.start = trace_->now();
 }
 
 Trace::Span::Span(Trace* trace, std::string_view name, std::string_view block) : trace_(trace) {
@@ -62,8 +59,24 @@ Trace::Span::~Span() {
   const double end = trace_->now();
   event_.duration = end - event_.start;
   trace_->take_products(event_);
+  if (node_ != nullptr) {
+    trace_->node_events_.push_back({trace_->step_.events.size(), program_, node_});
+  }
   trace_->step_.events.push_back(std::move(event_));
   trace_->step_.recording_seconds += trace_->now() - end;
+}
+
+const StepTrace& Trace::step() {
+  for (const auto& [index, program, node] : node_events_) {
+    TraceEvent& event = step_.events[index];
+    TraceEvent described = event_of(*program, *node);
+    described.start = event.start;
+    described.duration = event.duration;
+    described.products = std::move(event.products);
+    event = std::move(described);
+  }
+  node_events_.clear();
+  return step_;
 }
 
 TraceTimer::TraceTimer(Accelerator& accelerator, Stream& stream, Trace& trace)

@@ -38,7 +38,9 @@ class Trace {
     Trace* trace_;
   };
 
-  /// A guard that times one node, if `trace` is not null. Spans do not overlap.
+  /// A guard that times one node, if `trace` is not null. Spans do not overlap. The program must
+  /// outlive the trace, which reads what the node is when step() is called: that takes longer than
+  /// to note a time.
   class Span {
    public:
     Span(Trace* trace, const Program& program, const Node& node);
@@ -50,6 +52,8 @@ class Trace {
 
    private:
     Trace* trace_;
+    const Program* program_ = nullptr;  // null if the work is no node
+    const Node* node_ = nullptr;
     TraceEvent event_;
   };
 
@@ -61,7 +65,7 @@ class Trace {
   /// Adds to an event the matrix products that ran, or were put into a stream, since the last call.
   void take_products(TraceEvent& event);
 
-  const StepTrace& step() const { return step_; }
+  const StepTrace& step();
   /// Returns what the clock showed when the trace began.
   double begin() const { return begin_; }
   /// Returns the seconds since the trace began.
@@ -70,10 +74,18 @@ class Trace {
  private:
   friend class TraceTimer;
 
+  /// An event of the step that has only its times and products so far.
+  struct NodeEvent {
+    size_t event = 0;  // index
+    const Program* program;
+    const Node* node;
+  };
+
   Clock clock_;
   double begin_;
   GemmCounter products_;
   StepTrace step_;
+  std::vector<NodeEvent> node_events_;
 };
 
 /// Times work of an accelerator for a trace, by events in its streams.

@@ -30,7 +30,7 @@ struct RankTrace {
   int stage = 0;
   std::vector<int> chunks{0};     ///< those of its stage, in the model's order
   int pipeline = 0;               ///< the first rank of its pipeline
-  /// Its coordinates on the axes of the mesh that have several ranks, but for the pipeline's.
+  /// Its coordinates, by the names of the axes of the mesh that divide the ranks of its stage.
   std::map<std::string, int> coordinates = {};
 
   int rank() const { return step.origin.rank; }

@@ -23,14 +23,17 @@ TraceOrigin origin_of(const SharedRun& run, const Runtime& runtime, int rank, in
           .accelerator = accelerator != nullptr ? accelerator->name() : ""};
 }
 
-/// Returns a rank's coordinates on the axes that have several ranks, but for the pipeline's.
+/// Returns a rank's coordinates on the axes that have several ranks, but for the pipeline's. Those of
+/// the expert view are left out if experts are not divided.
 std::map<std::string, int> coordinates_of(const Mesh& mesh, int rank) {
   std::map<std::string, int> coordinates;
-  for (int index = 0; index < std::ssize(mesh.axes()); ++index) {
-    const Axis axis{index};
-    if (axis == mesh.pipeline() || mesh.size(axis) == 1) continue;
-    coordinates[mesh.name(axis)] = mesh.coordinate(rank, axis);
-  }
+  const auto add = [&](MeshView view) {
+    for (const Axis axis : mesh.axes_of(view)) {
+      if (mesh.size(axis) > 1) coordinates[mesh.name(axis)] = mesh.coordinate(rank, axis);
+    }
+  };
+  add(MeshView::dense);
+  if (mesh.size(mesh.expert()) > 1) add(MeshView::expert);
   return coordinates;
 }
 

@@ -75,6 +75,8 @@ TEST_F(TcpProcessesTest, OnDevicesGiveTheBitsOfThreads) {
 
 TEST_F(TcpProcessesTest, InPipelinesGiveTheBitsOfThreads) { expect_bits_of_threads_in_pipelines(); }
 
+TEST_F(TcpProcessesTest, TraceAStepIntoOneFile) { expect_trace_of_pipeline(); }
+
 /// The stages wait for messages of each other, and all for the first.
 TEST_F(TcpProcessesTest, AStageThatIsKilledOrStoppedIsNamed) {
   for (const bool stops : {false, true}) {
