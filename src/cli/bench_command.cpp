@@ -66,10 +66,10 @@ void require_picture(const std::string& path) {
 }
 
 void add_bench_command(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("bench",
-                         "Measure what this machine or a device of it reaches: "
-                         "matrix products, memory, collectives, a model's layers, whole steps");
+  CLI::App* command = app.add_subcommand(
+      "bench",
+      "Measure what this machine or a device of it reaches: "
+      "matrix products, memory, collectives, a model's layers, whole steps, pipelines");
   command->require_subcommand(1);
   add_bench_all(*command);
   add_bench_gemm(*command);
@@ -80,6 +80,7 @@ void add_bench_command(CLI::App& app) {
   add_bench_kernels(*command);
   add_bench_products(*command);
   add_bench_collectives(*command);
+  add_bench_schedule(*command);
 }
 
 }  // namespace tessera

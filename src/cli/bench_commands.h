@@ -24,6 +24,7 @@ void add_bench_step(CLI::App& bench);
 void add_bench_kernels(CLI::App& bench);
 void add_bench_products(CLI::App& bench);
 void add_bench_collectives(CLI::App& bench);
+void add_bench_schedule(CLI::App& bench);
 
 /// The arguments of the commands that repeat a measurement.
 struct RepeatArguments {

@@ -44,8 +44,8 @@ WorkResult result_of(const std::function<void()>& work) {
 }
 
 /// The commands that run as several processes.
-constexpr std::array<std::string_view, 4> kProcessCommands{"train", "eval", "verify",
-                                                           "bench collectives"};
+constexpr std::array<std::string_view, 5> kProcessCommands{"train", "eval", "verify",
+                                                           "bench collectives", "bench schedule"};
 
 /// The time that processes other than the first wait before they throw the error of
 /// refuse_several_processes(). The launcher ends all processes when one ends with an error, so
@@ -95,7 +95,8 @@ void refuse_several_processes(const CLI::App& app) {
   if (launch->rank > 0) std::this_thread::sleep_for(kHeadStart);
   throw Error(
       "{} started {} processes, and `tessera {}` runs in one: each would do all of it. Start it "
-      "without {}. Those that run over processes are train, eval, verify and bench collectives",
+      "without {}. Those that run over processes are train, eval, verify, bench collectives and "
+      "bench schedule",
       launch->launcher, launch->processes, command, launch->launcher);
 }
 

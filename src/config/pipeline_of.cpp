@@ -136,10 +136,13 @@ std::vector<ChunkRange> chunk_ranges(const RunConfig& config) {
   return ranges;
 }
 
+bool recomputes(std::span<const int64_t> stages, int stage) {
+  return stages.empty() || std::ranges::find(stages, stage) != stages.end();
+}
+
 std::vector<RecomputedBlock> recomputed_on(const TrainSection& train, int stage) {
-  const std::vector<int64_t>& stages = train.recompute_stages;
-  const bool recomputes = stages.empty() || std::ranges::find(stages, stage) != stages.end();
-  return recomputes ? train.recompute : std::vector<RecomputedBlock>();
+  return recomputes(train.recompute_stages, stage) ? train.recompute
+                                                   : std::vector<RecomputedBlock>();
 }
 
 void require_one_chunk(const ParallelSection& parallel, std::string_view command) {

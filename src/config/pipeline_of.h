@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "comm/mesh.h"
@@ -49,6 +50,9 @@ std::vector<int64_t> even_layers(int64_t layers, int64_t chunks);
 /// if the key is empty. Throws InternalError if it is "balanced", for which with_stage_layers()
 /// puts the numbers of layers.
 std::vector<ChunkRange> chunk_ranges(const RunConfig& config);
+
+/// Returns whether a pipeline stage recomputes, by the value of train.recompute_stages.
+bool recomputes(std::span<const int64_t> stages, int stage);
 
 /// Returns the blocks that a pipeline stage recomputes.
 std::vector<RecomputedBlock> recomputed_on(const TrainSection& train, int stage);

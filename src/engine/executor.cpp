@@ -244,6 +244,7 @@ void Executor::run_nodes(size_t program_index, const Frame& frame, size_t segmen
     if (lanes_) lanes_->end(lane, static_cast<int>(step));
   }
   if (lanes_) lanes_->join_all();
+  if (node_seconds_) compute_clock_.join();
 }
 
 void Executor::run_node(size_t program_index, const Frame& frame, size_t node_index,
@@ -291,7 +292,15 @@ void Executor::clear_outputs(Stream* stream) const {
   }
 }
 
+bool Executor::take_node_seconds(const Program& program, const Node& node) {
+  if (node.operation->lane() == Lane::compute) compute_clock_.add(node_seconds_(program, node));
+  if (node.operation->group_axes().empty()) return false;
+  compute_clock_.join();
+  return true;
+}
+
 void Executor::run_timed(const Program& program, const Node& node, const Execution& execution) {
+  if (node_seconds_ && !take_node_seconds(program, node)) return;
   if (!timer_) {
     const Trace::Span span(trace_, program, node);
     node.operation->run(execution);
@@ -313,6 +322,11 @@ void Executor::set_trace(Trace* trace) {
   if (trace_ != nullptr && lanes_) {
     timer_.emplace(*runtime_.accelerator(), lanes_->compute(), *trace_);
   }
+}
+
+void Executor::set_node_seconds(NodeSeconds seconds) {
+  TESSERA_CHECK(on_host(), "nodes of an accelerator take their own time");
+  node_seconds_ = std::move(seconds);
 }
 
 void Executor::check_outputs(const Program& program, const Node& node) const {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/busy_meter.h"
+#include "engine/compute_clock.h"
 #include "engine/device_lanes.h"
 #include "engine/device_transfers.h"
 #include "engine/frames_in_flight.h"
@@ -111,6 +112,12 @@ class Executor {
   using Observer =
       std::function<void(const Program& program, const Node& node, std::span<const Tensor>)>;
   void set_observer(Observer observer) { observer_ = std::move(observer); }
+  /// Makes nodes of the compute lane take time instead of running, from now on: as many seconds as
+  /// the function says. An empty one ends that. Nodes that communicate run, after that time, and on
+  /// whatever values there are. So computed values have no meaning, and a node whose messages
+  /// depend on values must not be there. Throws InternalError on an accelerator.
+  using NodeSeconds = std::function<double(const Program& program, const Node& node)>;
+  void set_node_seconds(NodeSeconds seconds);
   /// Measures from now on how long the accelerator works; null ends that. The meter must outlive
   /// the executor, or the next call of this function.
   void set_busy_meter(BusyMeter* meter) { meter_ = meter; }
@@ -152,6 +159,8 @@ class Executor {
   void clear_outputs(Stream* stream) const;
   /// Runs a node's operation, and records its time if there is a trace.
   void run_timed(const Program& program, const Node& node, const Execution& execution);
+  /// Lets a node take its time. Returns whether it runs then.
+  bool take_node_seconds(const Program& program, const Node& node);
   void check_outputs(const Program& program, const Node& node) const;
 
   std::vector<const Program*> programs_;
@@ -169,6 +178,8 @@ class Executor {
   BusyMeter* meter_ = nullptr;
   FiniteCheck* finite_check_ = nullptr;
   Observer observer_;
+  NodeSeconds node_seconds_;
+  ComputeClock compute_clock_;  // used while node_seconds_ is set
   bool graphs_ = true;
   CapturedActions captured_;
 };

@@ -54,6 +54,12 @@ inline std::vector<Spec> specs_of(std::span<const Tensor> tensors) {
   return specs;
 }
 
+/// Copies a tensor to another of the same shape and dtype, in the order of the operation's work.
+inline void copy(const Execution& execution, const Tensor& from, const Tensor& to) {
+  if (execution.stream == nullptr) return to.copy_from(from);
+  execution.stream->copy(to.address(), from.address(), from.bytes());
+}
+
 /// Returns whether the plain kernel is to run: on request, and always in f64.
 inline bool use_plain(const Target& target, DType dtype) {
   return target.kernels == Kernels::plain || dtype == DType::f64;

@@ -33,17 +33,17 @@ class ClockedLists {
     return result;
   }
 
-  std::vector<RankFigures> take_ranks() {
-    std::vector<RankFigures> ranks;
-    for (List& list : lists_) ranks.push_back(std::move(list.figures));
-    return ranks;
+  std::vector<std::vector<TimedAction>> take_actions() {
+    std::vector<std::vector<TimedAction>> actions;
+    for (List& list : lists_) actions.push_back(std::move(list.actions));
+    return actions;
   }
 
  private:
   struct List {
     size_t entry = 0;  // the next one
     double clock = 0;
-    RankFigures figures;
+    std::vector<TimedAction> actions;
   };
   /// When the two sides of a message posted it.
   struct Posted {
@@ -56,7 +56,7 @@ class ClockedLists {
     const ScheduleEntry& entry = schedule_.ranks[rank][list.entry];
     if (const auto* action = std::get_if<ChunkAction>(&entry)) {
       const double end = list.clock + times_.of(*action);
-      list.figures.actions.push_back({.action = *action, .start = list.clock, .end = end});
+      list.actions.push_back({.action = *action, .start = list.clock, .end = end});
       list.clock = end;
     } else if (!communicate(list, std::get<MessageEntry>(entry))) {
       return false;
@@ -121,42 +121,47 @@ void count_peaks(RankFigures& rank) {
 
 }  // namespace
 
-double ScheduleTimes::of(const ChunkAction& action) const {
-  const double scale =
-      chunk_scale.empty() ? 1.0 : chunk_scale.at(static_cast<size_t>(action.chunk));
-  switch (action.kind) {
+double ChunkTimes::of(ActionKind kind) const {
+  switch (kind) {
     case ActionKind::forward:
-      return forward * scale;
+      return forward;
     case ActionKind::backward:
-      return (input_gradients + weight_gradients) * scale;
+      return input_gradients + weight_gradients;
     case ActionKind::input_gradients:
-      return input_gradients * scale;
+      return input_gradients;
     case ActionKind::weight_gradients:
-      return weight_gradients * scale;
+      return weight_gradients;
   }
   throw InternalError("unknown ActionKind");
 }
 
+ScheduleFigures figures_of(const std::vector<std::vector<TimedAction>>& ranks, double makespan) {
+  ScheduleFigures figures{.makespan = makespan};
+  double busy = 0;
+  for (const std::vector<TimedAction>& actions : ranks) {
+    RankFigures& rank = figures.ranks.emplace_back(RankFigures{.actions = actions});
+    count_peaks(rank);
+    for (const TimedAction& timed : actions) rank.busy += timed.end - timed.start;
+    busy += rank.busy;
+  }
+  const double available = makespan * static_cast<double>(ranks.size());
+  figures.bubble = busy > 0 ? (available - busy) / busy : 0;
+  return figures;
+}
+
 ScheduleFigures measure(const PipelineSchedule& schedule, const ScheduleTimes& times) {
-  TESSERA_CHECK(times.chunk_scale.empty() ||
-                    times.chunk_scale.size() == schedule.placement.rank_of_chunk.size(),
-                "{} factors for {} chunks", times.chunk_scale.size(), schedule.placement.chunks());
+  TESSERA_CHECK(
+      times.chunks.size() == 1 || times.chunks.size() == schedule.placement.rank_of_chunk.size(),
+      "times of {} chunks for {}", times.chunks.size(), schedule.placement.chunks());
   ClockedLists lists(schedule, times);
   lists.run();
   TESSERA_CHECK(lists.stuck().empty(), "the schedule {} deadlocks", schedule.name);
-  ScheduleFigures figures{.ranks = lists.take_ranks()};
-  double busy = 0;
-  for (RankFigures& rank : figures.ranks) {
-    count_peaks(rank);
-    for (const TimedAction& timed : rank.actions) {
-      rank.busy += timed.end - timed.start;
-      figures.makespan = std::max(figures.makespan, timed.end);
-    }
-    busy += rank.busy;
+  const std::vector<std::vector<TimedAction>> actions = lists.take_actions();
+  double makespan = 0;
+  for (const std::vector<TimedAction>& rank : actions) {
+    for (const TimedAction& timed : rank) makespan = std::max(makespan, timed.end);
   }
-  const double available = figures.makespan * static_cast<double>(figures.ranks.size());
-  figures.bubble = busy > 0 ? (available - busy) / busy : 0;
-  return figures;
+  return figures_of(actions, makespan);
 }
 
 std::vector<StuckRank> stuck_ranks(const PipelineSchedule& schedule) {

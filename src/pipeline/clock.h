@@ -7,17 +7,25 @@
 
 namespace tessera {
 
-/// How long the actions of a schedule take, in any unit of time.
-struct ScheduleTimes {
-  double forward = 1;  ///< of one chunk and one micro-batch
+/// How long the passes of one chunk take for one micro-batch, in any unit of time.
+struct ChunkTimes {
+  double forward = 1;
   double input_gradients = 1;
   double weight_gradients = 1;  ///< a whole backward takes the sum of the two
-  double latency = 0;           ///< from the moment at which a message may move to its arrival
-  /// By chunk: a factor on the times of its actions. Empty for equal chunks.
-  std::vector<double> chunk_scale;
+
+  /// Returns the time of an action of that kind.
+  double of(ActionKind kind) const;
+};
+
+/// How long the actions and messages of a schedule take.
+struct ScheduleTimes {
+  std::vector<ChunkTimes> chunks{ChunkTimes{}};  ///< by chunk; or a single one for all chunks
+  double latency = 0;  ///< from the moment at which a message may move to its arrival
 
   /// Returns the time of an action.
-  double of(const ChunkAction& action) const;
+  double of(const ChunkAction& action) const {
+    return chunks[chunks.size() == 1 ? 0 : static_cast<size_t>(action.chunk)].of(action.kind);
+  }
 };
 
 /// When a rank runs one of its actions.
@@ -45,6 +53,10 @@ struct ScheduleFigures {
   double bubble = 0;    ///< idle time of all ranks over the time of their actions (Llama 3, 3.1.1)
   std::vector<RankFigures> ranks;
 };
+
+/// Returns the figures of ranks that run these actions, each rank in the order in which it runs
+/// them. Times count from 0, and the last rank is done at `makespan`.
+ScheduleFigures figures_of(const std::vector<std::vector<TimedAction>>& ranks, double makespan);
 
 /// Returns the figures of a schedule that validate() accepts. A message begins to move when both
 /// its send and its receive are posted. Links carry any number of messages at once. Waits for sends

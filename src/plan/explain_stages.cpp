@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,6 +14,7 @@
 #include "base/text.h"
 #include "config/pipeline_of.h"
 #include "plan/balance_stages.h"
+#include "plan/chunk_times.h"
 #include "plan/explain_held.h"
 
 namespace tessera {
@@ -56,16 +56,6 @@ StageAccount account_of(const StepPlan& plan, const std::vector<int>& chunks,
                                        memory.arena_bytes - memory.kept_bytes),
           .in_flight = static_cast<double>(figures.peak_in_flight) /
                        static_cast<double>(std::ssize(chunks))};
-}
-
-/// Returns the FLOPs of each chunk over their mean, as a schedule's clock takes them.
-std::vector<double> scales_of(const std::vector<double>& chunk_flops) {
-  const double sum = std::accumulate(chunk_flops.begin(), chunk_flops.end(), 0.0);
-  std::vector<double> scales;
-  for (const double flops : chunk_flops) {
-    scales.push_back(flops / sum * static_cast<double>(chunk_flops.size()));
-  }
-  return scales;
 }
 
 /// Returns the part of the model that a chunk has: "embedding, layers 0 to 3".
@@ -112,14 +102,13 @@ std::optional<StagesAccount> stages_account(const RunConfig& config, const Mesh&
                         .equal_times = {},
                         .flops_as_times = {}};
   account.equal_times = measure(account.schedule, {});
-  std::vector<double> chunk_flops(account.ranges.size());
+  ScheduleTimes flops{.chunks = std::vector<ChunkTimes>(account.ranges.size())};
   const Axis pipeline = mesh.pipeline();
   for (const int rank : mesh.group(0, std::span(&pipeline, 1))) {
     const StepPlan plan = plan_of(rank);
     const std::vector<int> chunks = account.schedule.placement.chunks_of(mesh.stage(rank));
     for (size_t i = 0; i < chunks.size(); ++i) {
-      const FlopCount flops = count_flops(plan.programs.chunks()[i].program);
-      chunk_flops[static_cast<size_t>(chunks[i])] = flops.useful() + flops.repeated;
+      flops.chunks[static_cast<size_t>(chunks[i])] = chunk_flops(plan.programs.chunks()[i].program);
     }
     const auto stage = static_cast<size_t>(mesh.stage(rank));
     account.stages.push_back(account_of(plan, chunks, account.equal_times.ranks[stage]));
@@ -127,7 +116,7 @@ std::optional<StagesAccount> stages_account(const RunConfig& config, const Mesh&
   double step_flops = 0;
   for (const StageAccount& stage : account.stages) step_flops += stage.step_flops;
   for (StageAccount& stage : account.stages) stage.share = stage.step_flops / step_flops;
-  account.flops_as_times = measure(account.schedule, {.chunk_scale = scales_of(chunk_flops)});
+  account.flops_as_times = measure(account.schedule, flops);
   return account;
 }
 

@@ -40,8 +40,7 @@ struct StagesAccount {
   std::vector<StageAccount> stages;
   PipelineSchedule schedule;
   ScheduleFigures equal_times;  ///< if all chunks take the same time
-  /// If a chunk takes as long as its FLOPs, repeated ones included, of which the forward, the input
-  /// gradients and the weight gradients have a third each.
+  /// If each pass of a chunk takes as long as its FLOPs, repeated ones included.
   ScheduleFigures flops_as_times;
 };
 

@@ -18,13 +18,6 @@
 namespace tessera {
 namespace {
 
-/// Returns a fact whose value people can read.
-SameFact readable(const std::string& what, const std::string& value) {
-  return {what, value, [value](const std::string& first_value) {
-            return fmt::format("{} there and {} here", first_value, value);
-          }};
-}
-
 /// Returns a text that identifies a checkpoint: on another machine its path may hold another one.
 std::string checkpoint_identity(const LoadedModel& model) {
   const std::string text = read_file(model.checkpoint / kCheckpointManifestName);
@@ -58,9 +51,9 @@ std::optional<CheckpointEvaluation> evaluate_as_process(CheckpointEvaluationOpti
   RunConfig config = task->model.config;
   config.parallel = options.parallel;
   require_same_start(config, processes, control);
-  const std::vector<SameFact> facts{readable("--batch", std::to_string(options.batch)),
-                                    readable("--instances", std::to_string(options.instances)),
-                                    readable("the checkpoint", identity)};
+  const std::vector<SameFact> facts{readable_fact("--batch", std::to_string(options.batch)),
+                                    readable_fact("--instances", std::to_string(options.instances)),
+                                    readable_fact("the checkpoint", identity)};
   require_same(facts, processes, control);
   require_same_data(task->data, processes, control);
   processes.set_timeout(std::chrono::seconds(task->model.config.run.rank_timeout));

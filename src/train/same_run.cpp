@@ -46,6 +46,12 @@ std::optional<int> first_different_rank(std::span<const uint64_t> hashes, size_t
 
 }  // namespace
 
+SameFact readable_fact(std::string what, const std::string& value) {
+  return {std::move(what), value, [value](const std::string& first_value) {
+            return fmt::format("{} there and {} here", first_value, value);
+          }};
+}
+
 void require_same(std::span<const SameFact> facts, const Processes& processes,
                   const RankControl& control) {
   std::vector<uint64_t> own;

@@ -20,6 +20,9 @@ struct SameFact {
   std::function<std::string(const std::string& first_value)> difference = {};
 };
 
+/// Returns a fact whose value people can read.
+SameFact readable_fact(std::string what, const std::string& value);
+
 /// Throws Error on all ranks if a fact differs between processes. The error names the first such
 /// fact, and the first rank whose value is not rank 0's. All ranks must list the same facts.
 void require_same(std::span<const SameFact> facts, const Processes& processes,

@@ -9,6 +9,7 @@
 #include "comm/communicator.h"
 #include "comm/in_process/run_mesh.h"
 #include "config/mesh_of.h"
+#include "config/pipeline_of.h"
 #include "engine/executor.h"
 #include "ops/host_target.h"
 #include "plan/programs.h"
@@ -302,11 +303,7 @@ StepPrograms layout_programs(const LayoutTrial& trial, int rank) {
   if (has_chunks) {
     passes.placement = trial.pipeline.schedule.placement;
     passes.ranges = trial.pipeline.ranges;
-    const std::vector<int64_t>& recomputing = trial.pipeline.recompute_stages;
-    const bool recomputes =
-        recomputing.empty() ||
-        std::ranges::find(recomputing, trial.mesh.stage(rank)) != recomputing.end();
-    if (!recomputes) passes.recompute = {};
+    if (!recomputes(trial.pipeline.recompute_stages, trial.mesh.stage(rank))) passes.recompute = {};
   }
   const MeshRank mesh_rank{trial.mesh, rank};
   Passes written = write_passes(passes, mesh_rank);

@@ -276,5 +276,38 @@ TEST_F(BenchCommandTest, CollectivesOfThreadsAreReportedDrawnAndKept) {
   EXPECT_EQ(bench({"collectives", "--sizes", "large"}).status, 1);
 }
 
+class BenchScheduleTest : public BenchCommandTest {
+ protected:
+  BenchScheduleTest() {
+    write_file(folder_ / "pipeline.toml",
+               "[model]\nfamily = 'llama'\nlayers = 4\nhidden_size = 16\nheads = 2\nkv_heads = 2\n"
+               "feed_forward_size = 16\nvocabulary_size = 32\n[data]\ncontext = 8\n"
+               "[train]\nmicro_batch = 1\nglobal_batch = 4\nsteps = 20\n"
+               "[parallel]\npipeline = 2\nschedule = 'zb-h1'\n");
+  }
+  Result bench_schedule(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"schedule", path("pipeline.toml"), "--ranks", "2",
+                                         "--repeats", "2", "--seconds", "0.001"});
+    return bench(std::move(arguments));
+  }
+};
+
+TEST_F(BenchScheduleTest, ReportsAndDrawsATimedRun) {
+  const Result text = bench_schedule({"--svg", path("run.svg")});
+  EXPECT_EQ(text.status, 0) << text.output;
+  EXPECT_THAT(text.output, HasSubstr("zb-h1: 2 stages, 2 chunks, 4 micro-batches on 2 ranks"));
+  const std::string picture = read_file(folder_ / "run.svg");
+  EXPECT_FALSE(testing::parse_xml(picture).empty());
+  EXPECT_THAT(picture, HasSubstr("zb-h1: 2 ranks, 4 micro-batches, bubble"));
+}
+
+TEST_F(BenchScheduleTest, NamesWhatIsWrong) {
+  EXPECT_THAT(bench_schedule({"--times", path("none.json")}).output, HasSubstr("none.json"));
+  EXPECT_THAT(bench_schedule({"--set", "parallel.tensor=2"}).output,
+              AllOf(HasSubstr("parallel.tensor"), HasSubstr("--ranks")));
+  EXPECT_NE(bench_schedule({"--svg", path("run.png")}).status, 0);
+  EXPECT_NE(bench_schedule({"--seconds", "0"}).status, 0);
+}
+
 }  // namespace
 }  // namespace tessera

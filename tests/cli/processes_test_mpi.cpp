@@ -275,6 +275,29 @@ TEST_F(ProcessesTest, MeasureCollectives) {
   EXPECT_THAT(many.output, HasSubstr("--ranks is 4, and there are 2 processes"));
 }
 
+TEST_F(ProcessesTest, MeasureSchedules) {
+  const std::string config = (folder_ / "pipeline.toml").string();
+  write_file(config,
+             "[model]\nfamily = 'llama'\nlayers = 2\nhidden_size = 16\nheads = 2\nkv_heads = 2\n"
+             "feed_forward_size = 16\nvocabulary_size = 32\n[data]\ncontext = 8\n"
+             "[train]\nmicro_batch = 1\nglobal_batch = 4\nsteps = 20\n[parallel]\npipeline = 2\n");
+  const std::vector<std::string> command{"bench", "schedule", config, "--repeats", "2"};
+  const auto with = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), command.begin(), command.end());
+    return run_processes(2, arguments);
+  };
+  const Result result = with({"--seconds", "0.001", "--json"});
+  ASSERT_EQ(result.status, 0) << result.output;
+  const auto json = nlohmann::json::parse(result.output.substr(result.output.find("{\"bench\"")));
+  EXPECT_EQ(json["stages"], 2);
+  ASSERT_EQ(json["makespan_seconds"].size(), 2U);
+  for (const auto& makespan : json["makespan_seconds"]) {
+    EXPECT_GE(makespan, json["expected_makespan_seconds"].get<double>() * (1 - 1e-9));
+  }
+  EXPECT_THAT(with({"--ranks", "2"}).output, HasSubstr("--ranks (2) is for the threads"));
+  EXPECT_THAT(with({"--times", (folder_ / "none.json").string()}).output, HasSubstr("none.json"));
+}
+
 TEST_F(ProcessesTest, GoOnUnderAnotherLayoutOfThreadsAndProcesses) {
   const Arguments wide = joined(set("train.precision", "\"fp64\""), set("checkpoint.every", "2"));
   const Result whole = run(training("whole", wide));

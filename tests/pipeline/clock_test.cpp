@@ -22,11 +22,8 @@ using ::testing::Pair;
 
 TEST(PipelineClock, AnActionBeginsWhenItsMessageIsThere) {
   const PipelineSchedule schedule = generate(ScheduleKind::one_forward_one_backward, {2, 2, 2, {}});
-  const ScheduleFigures figures = measure(schedule, {.forward = 10,
-                                                     .input_gradients = 12,
-                                                     .weight_gradients = 8,
-                                                     .latency = 3,
-                                                     .chunk_scale = {1, 2}});
+  const ScheduleFigures figures =
+      measure(schedule, {.chunks = {{10, 12, 8}, {20, 24, 16}}, .latency = 3});
   EXPECT_THAT(times_of(figures.ranks[1]),
               ElementsAre(Pair(13, 33), Pair(33, 73), Pair(73, 93), Pair(93, 133)));
   EXPECT_THAT(times_of(figures.ranks[0]),
@@ -41,8 +38,7 @@ TEST(PipelineClock, AMessageMovesOnceItsReceiveIsPosted) {
   // Rank 1 posts the receive of micro-batch 1 only when the backward of micro-batch 0 is next, so
   // the message that was sent at 2 moves from 7 to 12.
   const PipelineSchedule schedule = generate(ScheduleKind::one_forward_one_backward, {2, 2, 2, {}});
-  const ScheduleFigures figures =
-      measure(schedule, {.forward = 1, .input_gradients = 1, .weight_gradients = 1, .latency = 5});
+  const ScheduleFigures figures = measure(schedule, {.latency = 5});
   EXPECT_THAT(times_of(figures.ranks[1]),
               ElementsAre(Pair(6, 7), Pair(7, 9), Pair(12, 13), Pair(13, 15)));
 }
@@ -58,8 +54,7 @@ TEST(PipelineClock, CountsThePeaksOfEachHalfOfTheBackward) {
                   {weight_gradients, 0, 0},
                   {weight_gradients, 0, 1},
                   {backward, 0, 2}}};
-  const ScheduleFigures figures =
-      measure(place_messages(lists), {.forward = 1, .input_gradients = 2, .weight_gradients = 4});
+  const ScheduleFigures figures = measure(place_messages(lists), {.chunks = {{1, 2, 4}}});
   EXPECT_EQ(figures.ranks[0].peak_in_flight, 3);
   EXPECT_EQ(figures.ranks[0].peak_before_gradients, 2);
   EXPECT_EQ(figures.ranks[0].peak_deferred, 2);

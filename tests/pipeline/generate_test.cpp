@@ -80,9 +80,14 @@ TEST(PlaceMessages, NothingIsSentBetweenChunksOfARank) {
 }
 
 TEST(PlaceMessages, TheMessagesOfListsThatDeadlockArePlacedToo) {
-  ActionLists lists = testing::lists_of(generate(ScheduleKind::flexible, {4, 8, 4, 4}));
+  const PipelineSchedule right = generate(ScheduleKind::flexible, {4, 8, 4, 4});
+  ActionLists lists = testing::lists_of(right);
   for (auto& list : lists.ranks) std::ranges::reverse(list);
-  EXPECT_EQ(testing::lists_of(place_messages(lists)), lists);
+  const PipelineSchedule placed = place_messages(lists);
+  EXPECT_EQ(testing::lists_of(placed), lists);
+  for (size_t rank = 0; rank < right.ranks.size(); ++rank) {
+    EXPECT_EQ(placed.ranks[rank].size(), right.ranks[rank].size());
+  }
 }
 
 }  // namespace

@@ -101,7 +101,7 @@ std::vector<PageSchedule> page_schedules() {
 
 ScheduleFigures page_figures(const PageSchedule& of, const PipelineSchedule& schedule) {
   const double share = static_cast<double>(of.shape.ranks) / of.shape.chunks;
-  return measure(schedule, {.forward = share, .input_gradients = share, .weight_gradients = share});
+  return measure(schedule, {.chunks = {{share, share, share}}});
 }
 
 /// The row of a schedule in the page's table: the bubble, and the peak of each rank in stages.

@@ -1,7 +1,8 @@
 #pragma once
 
 #include <algorithm>
-#include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include <rapidcheck.h>
@@ -26,6 +27,28 @@ inline ActionLists lists_of(const PipelineSchedule& schedule) {
   return lists;
 }
 
+/// The same schedule with sends that block: each is awaited where it is posted, and a receive is
+/// posted where it is awaited.
+inline PipelineSchedule with_blocking_sends(PipelineSchedule schedule) {
+  for (auto& list : schedule.ranks) {
+    std::vector<ScheduleEntry> blocking;
+    for (const ScheduleEntry& entry : list) {
+      const auto* call = std::get_if<MessageEntry>(&entry);
+      if (call == nullptr) {
+        blocking.push_back(entry);
+      } else if (call->call == MessageCall::post_send) {
+        blocking.push_back(entry);
+        blocking.emplace_back(MessageEntry{MessageCall::wait_send, call->message});
+      } else if (call->call == MessageCall::wait_receive) {
+        blocking.emplace_back(MessageEntry{MessageCall::post_receive, call->message});
+        blocking.push_back(entry);
+      }
+    }
+    list = std::move(blocking);
+  }
+  return schedule;
+}
+
 /// A shape for which the schedule exists, of at most this size.
 inline PipelineShape random_shape(ScheduleKind kind, int most_ranks, int most_micro_batches) {
   const int ranks = *rc::gen::inRange(1, most_ranks + 1);
@@ -48,6 +71,9 @@ inline PipelineShape random_shape(ScheduleKind kind, int most_ranks, int most_mi
   return shape;
 }
 
-inline ScheduleKind random_kind() { return static_cast<ScheduleKind>(*rc::gen::inRange(0, 7)); }
+inline ScheduleKind random_kind() {
+  const int kinds = static_cast<int>(kWordsOf<ScheduleKind>.size());
+  return static_cast<ScheduleKind>(*rc::gen::inRange(0, kinds));
+}
 
 }  // namespace tessera::testing

@@ -5,6 +5,7 @@
 
 #include "pipeline/generate.h"
 #include "pipeline/place_messages.h"
+#include "sample_schedules.h"
 #include "support/error_of.h"
 
 namespace tessera {
@@ -146,25 +147,9 @@ TEST(PipelineValidator, AMessageMovesOnlyWhenBothSidesHaveComeToIt) {
   // Rank 0 awaits its send before it posts the receive of the gradients, rank 1 awaits the send of
   // the gradients before it posts the second receive: a buffer would hide that they wait for each
   // other.
-  PipelineSchedule schedule = generate(ScheduleKind::one_forward_one_backward, {2, 2, 2, {}});
+  const PipelineSchedule schedule = generate(ScheduleKind::one_forward_one_backward, {2, 2, 2, {}});
   ASSERT_THAT(validate(schedule), IsEmpty());
-  for (EntryList& list : schedule.ranks) {
-    EntryList blocking;
-    for (const ScheduleEntry& entry : list) {
-      const auto* call = std::get_if<MessageEntry>(&entry);
-      if (call == nullptr) blocking.push_back(entry);
-      if (call != nullptr && call->call == MessageCall::post_send) {
-        blocking.push_back(entry);
-        blocking.emplace_back(MessageEntry{MessageCall::wait_send, call->message});
-      }
-      if (call != nullptr && call->call == MessageCall::wait_receive) {
-        blocking.emplace_back(MessageEntry{MessageCall::post_receive, call->message});
-        blocking.push_back(entry);
-      }
-    }
-    list = blocking;
-  }
-  const auto findings = validate(schedule);
+  const auto findings = validate(testing::with_blocking_sends(schedule));
   ASSERT_EQ(findings.size(), 2U);
   EXPECT_EQ(findings[0].kind, FindingKind::deadlock);
   EXPECT_THAT(findings[0].reason, HasSubstr("it waits that the other side takes the activations"));

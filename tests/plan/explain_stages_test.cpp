@@ -66,11 +66,19 @@ TEST(ExplainStages, TakesTheBubbleForEqualTimesAndForTheirOwn) {
   const RunConfig config = eight_layers({"parallel.pipeline=4"});
   const StagesAccount account = stages_of(config, 4).value();
   EXPECT_DOUBLE_EQ(account.equal_times.bubble, 3.0 / 8);
-  ScheduleTimes times;
+  ScheduleTimes times{.chunks = {}};
   for (int stage = 0; stage < 4; ++stage) {
-    const FlopCount flops = stage_plan(config, 4, stage).flops;
-    times.chunk_scale.push_back(flops.useful() + flops.repeated);
+    const StepPlan plan = stage_plan(config, 4, stage);
+    const Program& program = plan.programs.chunks().front().program;
+    ChunkTimes& chunk = times.chunks.emplace_back(ChunkTimes{0, 0, 0});
+    for (const Node& node : program.nodes()) {
+      const Cost cost = node_cost(program, node);
+      (node.phase == Phase::forward ? chunk.forward : chunk.input_gradients) +=
+          cost.flops + cost.repeated_flops;
+    }
   }
+  EXPECT_GT(times.chunks[3].forward, times.chunks[3].input_gradients / 2)
+      << "the forward pass has the head's gradient";
   EXPECT_NEAR(account.flops_as_times.bubble, measure(account.schedule, times).bubble, 1e-12);
   EXPECT_GT(account.flops_as_times.bubble, account.equal_times.bubble) << "the others wait for it";
 }

@@ -110,10 +110,6 @@ class SharedMatrices : public Operation {
       visit(pieces[i], wholes[i].view(run.begin, pieces[i].shape()));
     }
   }
-  static void copy(const Execution& execution, const Tensor& from, const Tensor& to) {
-    if (execution.stream == nullptr) return to.copy_from(from);
-    execution.stream->copy(to.address(), from.address(), from.bytes());
-  }
   const MatrixSharing& sharing() const { return sharing_; }
 
  private:

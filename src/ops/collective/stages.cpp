@@ -98,11 +98,6 @@ class SumOverStages final : public Operation {
       begin += value.elements();
     }
   }
-  static void copy(const Execution& execution, const Tensor& from, const Tensor& to) {
-    if (execution.stream == nullptr) return to.copy_from(from);
-    execution.stream->copy(to.address(), from.address(), from.bytes());
-  }
-
   std::string call_;
   Axis pipeline_;
   std::vector<int> stages_;

@@ -1,0 +1,105 @@
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "base/file.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "base/threads.h"
+#include "cli/bench_commands.h"
+#include "cli/config_arguments.h"
+#include "cli/options.h"
+#include "cli/several_processes.h"
+#include "comm/processes.h"
+#include "config/effects.h"
+#include "config/mesh_of.h"
+#include "config/resolve.h"
+#include "pipeline/picture.h"
+#include "train/bench_schedule.h"
+
+namespace tessera {
+namespace {
+
+struct ScheduleArguments {
+  ConfigArguments config;
+  int ranks = 1;
+  std::string phase;
+  std::string times{word(PassRule::equal)};
+  double mean_seconds = PassLengths{}.mean_seconds;
+  RepeatArguments repeats{.repeats = 5, .warmup = 1};
+  std::string picture;  // empty: none
+
+  PassLengths lengths() const {
+    PassLengths result{.mean_seconds = mean_seconds, .path = {}};
+    const bool is_rule = times == word(PassRule::equal) || times == word(PassRule::flops);
+    result.rule = is_rule ? from_word<PassRule>(times) : PassRule::file;
+    if (!is_rule) result.path = times;
+    return result;
+  }
+};
+
+/// Measures on ranks that are threads, or processes. The first process reports.
+void run(const ScheduleArguments& arguments, Processes* processes) {
+  refuse_thread_ranks(processes, arguments.ranks);
+  const bool is_first = processes == nullptr || processes->rank() == 0;
+  if (is_first) require_picture(arguments.picture);
+  const RunConfig config = resolve(arguments.config.load());
+  const Logger logger = is_first ? Logger() : Logger::silent();
+  const auto warn = [&](const std::string& sentence) { logger.warn("{}", sentence); };
+  const RunConfig phase = choose_phases(config, arguments.phase).front().config;
+  const Mesh mesh = mesh_of_started_ranks(phase, processes, arguments.ranks, warn);
+  for (const std::string& sentence : without_effect(config, mesh.ranks())) warn(sentence);
+  const InterruptGuard guard;
+  const Repeats repeats = arguments.repeats.make_repeats("schedule");
+  std::optional<ScheduleMeasurement> measurement;
+  if (processes == nullptr) {
+    measurement = measure_schedule(phase, mesh, arguments.lengths(), repeats);
+  } else {
+    measurement = measure_schedule(phase, mesh, arguments.lengths(), repeats, *processes);
+  }
+  if (!measurement) return;
+  fmt::print("{}",
+             arguments.repeats.json ? schedule_json(*measurement) : schedule_text(*measurement));
+  if (arguments.picture.empty()) return;
+  write_file(arguments.picture, draw(measurement->schedule, measurement->measured.back()));
+}
+
+}  // namespace
+
+void add_bench_schedule(CLI::App& bench) {
+  CLI::App* command = bench.add_subcommand(
+      "schedule",
+      "The pipeline schedule of a configuration, on ranks that are threads or, under mpirun or "
+      "srun, processes: passes take set times instead of computing, and messages are real; needs "
+      "no data where model.vocabulary_size is set");
+  auto arguments = std::make_shared<ScheduleArguments>();
+  add_config_arguments(*command, arguments->config);
+  add_number(*command, "--ranks", arguments->ranks, 1, kMostThreads,
+             "Ranks, as threads of this process");
+  command
+      ->add_option("--times", arguments->times,
+                   "How long passes take: \"equal\" times, \"flops\" for times in proportion to "
+                   "their FLOPs, or a JSON file with the seconds of \"forward\", "
+                   "\"input_gradients\" and \"weight_gradients\", each a number or an array with "
+                   "one number for each chunk")
+      ->capture_default_str();
+  add_number(*command, "--seconds", arguments->mean_seconds, 1e-4, 60,
+             "The mean time of a stage's forward, input gradients and weight gradients of one "
+             "micro-batch, for equal times and FLOPs");
+  add_number(*command, "--repeats", arguments->repeats.repeats, 1, 1000000, "Measured runs");
+  add_number(*command, "--warmup", arguments->repeats.warmup, 0, 1000000,
+             "Runs before them that do not count");
+  add_phase_argument(*command, arguments->phase, "the first");
+  command->add_flag("--json", arguments->repeats.json, "Print JSON");
+  command->add_option("--svg", arguments->picture,
+                      "A picture of the last run as well, to this file");
+  command->callback([arguments] {
+    const std::unique_ptr<Processes> processes = join_processes(arguments->config.rank_timeout());
+    run_as_one_process(processes.get(), [&] { run(*arguments, processes.get()); });
+  });
+}
+
+}  // namespace tessera

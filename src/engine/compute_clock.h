@@ -1,0 +1,21 @@
+#pragma once
+
+#include <chrono>
+
+namespace tessera {
+
+/// Stands in for a compute lane: its work takes the time that it is said to take, and the processor
+/// is free meanwhile. One thread uses a clock.
+class ComputeClock {
+ public:
+  /// Puts work of that many seconds behind the work before it. It begins now if that is done.
+  void add(double seconds);
+  /// Waits until all work is done.
+  void join() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point done_{};  // when all work is done
+};
+
+}  // namespace tessera

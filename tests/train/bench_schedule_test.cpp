@@ -1,0 +1,163 @@
+#include "train/bench_schedule.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "config/load_config.h"
+#include "config/mesh_of.h"
+#include "config/resolve.h"
+#include "ops/host_target.h"
+#include "plan/step_plan.h"
+#include "support/error_of.h"
+#include "support/temporary_folder.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+RunConfig pipeline(std::vector<std::string> keys) {
+  return resolve(parse_config(
+      "[model]\nfamily = 'llama'\nlayers = 4\nhidden_size = 16\nheads = 2\nkv_heads = 2\n"
+      "feed_forward_size = 16\nvocabulary_size = 32\n"
+      "[data]\ncontext = 8\n[train]\nmicro_batch = 1\nglobal_batch = 4\nsteps = 20\n",
+      "test", keys));
+}
+
+ScheduleMeasurement measure_on(int ranks, const std::vector<std::string>& keys,
+                               const PassLengths& lengths = {.mean_seconds = 0.002, .path = {}},
+                               int64_t repeats = 2) {
+  const RunConfig config = pipeline(keys);
+  return measure_schedule(config, mesh_of(config, ranks), lengths,
+                          {.warmup = 0, .measured = repeats, .before = {}});
+}
+
+/// Expects that each stage began the actions of its list in their order, each after the one before
+/// was done, and that nobody was faster than the schedule's clock.
+void expect_run(const ScheduleMeasurement& measured) {
+  for (const ScheduleFigures& run : measured.measured) {
+    EXPECT_GE(run.makespan, measured.expected.makespan * (1 - 1e-9));
+    ASSERT_EQ(run.ranks.size(), measured.expected.ranks.size());
+    for (size_t stage = 0; stage < run.ranks.size(); ++stage) {
+      const RankFigures& found = run.ranks[stage];
+      const RankFigures& expected = measured.expected.ranks[stage];
+      EXPECT_NEAR(found.busy, expected.busy, 1e-9);
+      EXPECT_EQ(found.peak_in_flight, expected.peak_in_flight);
+      ASSERT_EQ(found.actions.size(), expected.actions.size());
+      for (size_t i = 0; i < found.actions.size(); ++i) {
+        EXPECT_EQ(found.actions[i].action, expected.actions[i].action);
+        EXPECT_GE(found.actions[i].start, expected.actions[i].start - 1e-9);
+        if (i > 0) EXPECT_GE(found.actions[i].start, found.actions[i - 1].end - 1e-9);
+      }
+    }
+  }
+}
+
+class TimedSchedules : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(TimedSchedules, TakeNoLessThanTheirClockSays) {
+  const std::string name = GetParam();
+  const ScheduleMeasurement measured =
+      measure_on(2, {"parallel.pipeline=2", "parallel.schedule='" + name + "'"});
+  EXPECT_THAT(measured.measured, SizeIs(2));
+  expect_run(measured);
+  const double mean = 0.002;
+  for (const RankFigures& stage : measured.expected.ranks) {
+    EXPECT_NEAR(stage.busy, 4 * 3 * mean, 1e-9) << "of 4 micro-batches";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(OfEachKind, TimedSchedules,
+                         ::testing::Values("1f1b", "gpipe", "zb-h1", "zb-v"), [](const auto& name) {
+                           std::string text = name.param;
+                           std::erase(text, '-');
+                           return text;
+                         });
+
+TEST(BenchSchedule, TakesTimesInProportionToFlops) {
+  const ScheduleMeasurement measured = measure_on(
+      2, {"parallel.pipeline=2", "parallel.virtual_stages=2", "parallel.stage_layers=[0,2,1,1]"},
+      {.rule = PassRule::flops, .mean_seconds = 0.002, .path = {}});
+  expect_run(measured);
+  double busy = 0;
+  for (const RankFigures& stage : measured.expected.ranks) busy += stage.busy;
+  EXPECT_NEAR(busy, 2 * 4 * 3 * 0.002, 1e-9) << "the mean is that of the whole model";
+  EXPECT_GT(measured.expected.ranks[1].busy, measured.expected.ranks[0].busy)
+      << "three layers and the head";
+  EXPECT_EQ(measured.expected.ranks[0].actions[0].end, 0) << "the embedding multiplies nothing";
+}
+
+TEST(BenchSchedule, TakesTheTimesOfAFile) {
+  const TemporaryFolder folder;
+  const fs::path path = folder / "times.json";
+  write_file(path,
+             R"({"forward": [0.001, 0.003], "input_gradients": 0.002, "weight_gradients": 0})");
+  const ScheduleMeasurement measured =
+      measure_on(2, {"parallel.pipeline=2"}, {.rule = PassRule::file, .path = path}, 1);
+  expect_run(measured);
+  EXPECT_NEAR(measured.expected.ranks[0].busy, 4 * 0.003, 1e-9);
+  EXPECT_NEAR(measured.expected.ranks[1].busy, 4 * 0.005, 1e-9);
+  EXPECT_THAT(error_of([&] {
+                measure_on(2, {"parallel.pipeline=2", "parallel.virtual_stages=2"},
+                           {.rule = PassRule::file, .path = path});
+              }),
+              AllOf(HasSubstr("times.json"), HasSubstr("one for each of the 4")));
+}
+
+TEST(BenchSchedule, MeasuresARankOfEachStage) {
+  const std::vector<std::string> keys{"parallel.pipeline=2", "parallel.tensor=2"};
+  const ScheduleMeasurement measured = measure_on(4, keys);
+  expect_run(measured);
+  const RunConfig config = pipeline(keys);
+  const auto bytes_of = [&](int rank) {
+    return plan_step(config, host_target(1), {mesh_of(config, 4), rank}).memory.arena_bytes;
+  };
+  EXPECT_THAT(measured.arena_bytes, ElementsAre(bytes_of(0), bytes_of(2)));
+}
+
+TEST(BenchSchedule, OneRankHasNoBubbleByTheClock) {
+  const ScheduleMeasurement measured = measure_on(1, {"parallel.virtual_stages=2"});
+  expect_run(measured);
+  EXPECT_NEAR(measured.expected.bubble, 0, 1e-12);
+}
+
+TEST(BenchSchedule, RefusesExchangesOfTokens) {
+  const RunConfig config = resolve(parse_config(
+      "[model]\nfamily = 'olmoe'\nlayers = 2\nhidden_size = 16\nheads = 2\nkv_heads = 2\n"
+      "experts = 4\nexperts_per_token = 2\nexpert_size = 8\nvocabulary_size = 32\n"
+      "[data]\ncontext = 8\n[train]\nmicro_batch = 1\nglobal_batch = 4\nsteps = 20\n",
+      "test", std::vector<std::string>{"parallel.expert=2"}));
+  EXPECT_THAT(error_of([&] {
+                measure_schedule(config, mesh_of(config, 2), {}, {.warmup = 0, .measured = 1});
+              }),
+              AllOf(HasSubstr("parallel.expert is 2"), HasSubstr("set parallel.expert to 1")));
+}
+
+TEST(BenchSchedule, ReportsWhatItMeasured) {
+  ScheduleMeasurement measured = measure_on(2, {"parallel.pipeline=2"});
+  measured.measured[0].makespan = 0.5;
+  measured.measured[1].makespan = 0.5;
+  measured.measured[0].bubble = 0.25;
+  measured.measured[1].bubble = 0.25;
+  const nlohmann::json json = nlohmann::json::parse(schedule_json(measured));
+  EXPECT_EQ(json["schedule"], "1f1b");
+  EXPECT_EQ(json["stages"], 2);
+  EXPECT_EQ(json["micro_batches"], 4);
+  EXPECT_EQ(json["makespan_seconds"], nlohmann::json({0.5, 0.5}));
+  EXPECT_EQ(json["bubble"], nlohmann::json({0.25, 0.25}));
+  EXPECT_DOUBLE_EQ(json["expected_bubble"], 1.0 / 4);
+  EXPECT_EQ(json["micro_batches_per_second"], 8);
+  EXPECT_EQ(json["by_stage"][0]["chunks_in_flight"], 2);
+  EXPECT_EQ(json["by_stage"][1]["peak_bytes"], measured.arena_bytes[1]);
+  EXPECT_THAT(schedule_text(measured),
+              AllOf(HasSubstr("1f1b: 2 stages, 2 chunks, 4 micro-batches on 2 ranks"),
+                    HasSubstr("bubble          25.0 % (25.0-25.0); 25.0 % by the schedule's clock"),
+                    HasSubstr("micro-batches/s 8\n")));
+}
+
+}  // namespace
+}  // namespace tessera
