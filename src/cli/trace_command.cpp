@@ -21,12 +21,11 @@ struct TraceArguments {
 
 void run_summarize(const TraceArguments& arguments) {
   constexpr double kGiga = 1e9;
-  const StepAccount account = summarize_trace(
-      arguments.path, arguments.rank,
-      {.gemm_flops = arguments.gemm_peak * kGiga,
-       .memory_bytes = arguments.memory_bandwidth * kGiga,
-       .hardware = arguments.hardware,
-       .measure = arguments.measure});
+  const StepAccount account = summarize_trace(arguments.path, arguments.rank,
+                                              {.gemm_flops = arguments.gemm_peak * kGiga,
+                                               .memory_bytes = arguments.memory_bandwidth * kGiga,
+                                               .hardware = arguments.hardware,
+                                               .measure = arguments.measure});
   fmt::print("{}", arguments.json ? account_json(account) : account_text(account));
 }
 

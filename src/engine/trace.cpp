@@ -116,7 +116,8 @@ void TraceTimer::finish() {
   TESSERA_CHECK(open_.empty(), "{} pieces of work have no end", open_.size());
   accelerator_.synchronize();
   for (const Piece& piece : pieces_) {
-    // Both from one event: a device rounds times, and pieces that follow each other must not overlap.
+    // Both from one event: a device rounds times, and pieces that follow each other must not
+    // overlap.
     const double begin = piece.times.begin_since(*base_);
     piece.record(base_seconds_ + begin, piece.times.end_since(*base_) - begin);
   }

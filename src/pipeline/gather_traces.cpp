@@ -21,9 +21,7 @@ class CommonClock {
     const double share = between > 0 ? (time - own_.before.at) / between : 0;
     return time + std::lerp(own_.before.seconds, own_.after.seconds, share);
   }
-  double uncertainty() const {
-    return std::max(own_.before.uncertainty, own_.after.uncertainty);
-  }
+  double uncertainty() const { return std::max(own_.before.uncertainty, own_.after.uncertainty); }
 
  private:
   const OwnTrace& own_;

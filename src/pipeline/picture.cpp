@@ -40,8 +40,9 @@ std::string boxes_svg(const ChunkPlacement& placement, const RankFigures& rank, 
   for (const TimedAction& timed : rank.actions) {
     const double x = corner.x + timed.start * scale;
     const double width = (timed.end - timed.start) * scale;
-    boxes += svg_rectangle({x, corner.y}, width, kRowHeight - 2,
-                           action_colour(timed.action.kind, shade_of(timed.action.chunk, placement)));
+    boxes +=
+        svg_rectangle({x, corner.y}, width, kRowHeight - 2,
+                      action_colour(timed.action.kind, shade_of(timed.action.chunk, placement)));
     const std::string number = std::to_string(timed.action.micro_batch);
     if (width < kDigitWidth * static_cast<double>(number.size()) + 1) continue;
     numbers += fmt::format("<text x=\"{}\" y=\"{}\">{}</text>\n", pixels(x + width / 2),

@@ -141,8 +141,7 @@ class TraceParser {
       throw Error(
           "{}: found a trace of version {}, expected {} or {}; read it with the tessera that "
           "wrote it",
-          fields_.file(),
-          printable(version.dump(-1, ' ', false, Json::error_handler_t::replace)),
+          fields_.file(), printable(version.dump(-1, ' ', false, Json::error_handler_t::replace)),
           kTraceVersionOfOneRank, kTraceVersion);
     }
     return version.get<int>();
@@ -242,8 +241,8 @@ class TraceParser {
       return fields_.integer(json, "tid", 0, 1) == 0 ? TraceTrack::compute : TraceTrack::network;
     }
     const int64_t first = track_id(trace.rank(), TraceTrack::schedule);
-    return static_cast<TraceTrack>(
-        fields_.integer(json, "tid", first, first + kTraceTracks - 1) - first);
+    return static_cast<TraceTrack>(fields_.integer(json, "tid", first, first + kTraceTracks - 1) -
+                                   first);
   }
 
   void add_step(const Json& json, const Json& args, double start, double duration,

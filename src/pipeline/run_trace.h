@@ -25,11 +25,11 @@ struct TimedEntry {
 
 /// The traced step of one rank.
 struct RankTrace {
-  StepTrace step;                 ///< its operations
-  std::vector<TimedEntry> list;   ///< what its stage's list made it do, in order
+  StepTrace step;                ///< its operations
+  std::vector<TimedEntry> list;  ///< what its stage's list made it do, in order
   int stage = 0;
-  std::vector<int> chunks{0};     ///< those of its stage, in the model's order
-  int pipeline = 0;               ///< the first rank of its pipeline
+  std::vector<int> chunks{0};  ///< those of its stage, in the model's order
+  int pipeline = 0;            ///< the first rank of its pipeline
   /// Its coordinates, by the names of the axes of the mesh that divide the ranks of its stage.
   std::map<std::string, int> coordinates = {};
 
@@ -62,8 +62,8 @@ struct RankTraceText {
 };
 RankTraceText rank_trace_text(const RankTrace& trace);
 
-/// Returns the file of a step as JSON in the trace event format, which Chrome (chrome://tracing) and
-/// Perfetto (ui.perfetto.dev) open. Fields outside that format go into "otherData".
+/// Returns the file of a step as JSON in the trace event format, which Chrome (chrome://tracing)
+/// and Perfetto (ui.perfetto.dev) open. Fields outside that format go into "otherData".
 std::string run_trace_text(const TracedSchedule& schedule, std::span<const RankTraceText> ranks);
 
 /// Writes the file of a step. The write is atomic. Throws Error if it fails.

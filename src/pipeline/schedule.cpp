@@ -72,8 +72,8 @@ ChunkPlacement v_placement(int ranks) {
 
 bool is_wait(const ScheduleEntry& entry) {
   const auto* const message = std::get_if<MessageEntry>(&entry);
-  return message != nullptr && (message->call == MessageCall::wait_send ||
-                                message->call == MessageCall::wait_receive);
+  return message != nullptr &&
+         (message->call == MessageCall::wait_send || message->call == MessageCall::wait_receive);
 }
 
 std::string words_for(const ChunkAction& action) {

@@ -13,7 +13,8 @@ namespace tessera {
 // What the writer and the reader of a trace's file have in common. The file is JSON in the trace
 // event format:
 //
-//   {"traceEvents": [for each rank: its names, the event of the whole step, its list, its operations],
+//   {"traceEvents": [for each rank: its names, the event of the whole step, its list, its
+//   operations],
 //    "displayTimeUnit": "ms",
 //    "otherData": {"tessera_trace": version, "schedule": its name, "micro_batches": a number,
 //                  "ranks": [for each rank: its place in the mesh, its TraceOrigin, and "products":
@@ -21,9 +22,9 @@ namespace tessera {
 //
 // In an event "pid" is the rank, "tid" its TraceTrack, and "cat" the block of the model, "step",
 // "action" or "message". "args" of an operation has the phase, the layer, the cost and the matrix
-// products as pairs of [index of the product, runs]; what is zero or empty is left out. "args" of an
-// entry of the list has its kind, chunk and micro-batch, and for a message the call. A message also
-// has two flow events, "s" in the post of its sender and "f" in the wait of its receiver.
+// products as pairs of [index of the product, runs]; what is zero or empty is left out. "args" of
+// an entry of the list has its kind, chunk and micro-batch, and for a message the call. A message
+// also has two flow events, "s" in the post of its sender and "f" in the wait of its receiver.
 //
 // Version 2 had one rank, whose origin and products were fields of "otherData", and no list. A
 // lane was the thread.
@@ -45,8 +46,8 @@ inline constexpr std::array<std::string_view, 3> kWordsOf<TraceTrack>{"schedule"
                                                                       "network"};
 inline constexpr int kTraceTracks = 3;
 
-/// Returns the id of a rank's thread. No two threads of a file have the same id, and none has the id
-/// of its process, which Perfetto would take for a main thread and move to the top.
+/// Returns the id of a rank's thread. No two threads of a file have the same id, and none has the
+/// id of its process, which Perfetto would take for a main thread and move to the top.
 constexpr int64_t track_id(int rank, TraceTrack track) {
   return int64_t{kTraceTracks} * (rank + 1) + static_cast<int>(track);
 }

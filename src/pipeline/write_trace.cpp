@@ -15,8 +15,8 @@
 #include "pipeline/trace_format.h"
 
 // Writes the file of a traced step. Each rank writes its own text, and the first one joins them.
-// Times are rounded to nanoseconds: viewers do so too, and a rounded event must neither overlap with
-// its neighbour nor lose the flow that is within it.
+// Times are rounded to nanoseconds: viewers do so too, and a rounded event must neither overlap
+// with its neighbour nor lose the flow that is within it.
 
 namespace tessera {
 namespace {
@@ -70,8 +70,7 @@ class EventWriter {
 
   void add(std::string_view name, std::string_view category, const RoundedTime& time,
            TraceTrack track, const OrderedJson& args, std::string_view colour = {}) {
-    const std::string colour_field =
-        colour.empty() ? "" : fmt::format(R"("cname":"{}",)", colour);
+    const std::string colour_field = colour.empty() ? "" : fmt::format(R"("cname":"{}",)", colour);
     add_line(fmt::format(
         R"({{"name":{},"cat":{},"ph":"X","ts":{},"dur":{},"pid":{},"tid":{},{}"args":{}}})",
         json_text(name), json_text(category), microseconds(time.start), microseconds(time.duration),

@@ -51,7 +51,8 @@ struct StepPrograms {
   const std::vector<Chunk>& chunks() const { return sets.front().chunks; }
   std::vector<Chunk>& chunks() { return sets.front().chunks; }
 
-  /// Returns the schedule of a step of so many micro-batches. Throws InternalError if there is none.
+  /// Returns the schedule of a step of so many micro-batches. Throws InternalError if there is
+  /// none.
   PipelineSchedule step_schedule(int set, int micro_batches) const;
   /// Returns what this rank does with the micro-batches of a step, by step_schedule().
   StageList step_list(int set, int micro_batches) const;

@@ -252,8 +252,7 @@ void RankTrainer::traced_step(int64_t step) {
       programs_.step_schedule(set, static_cast<int>(std::ssize(issued_->batches)));
   finish_step();
   const std::string file = gather_traces(
-      {.trace =
-           rank_trace(trace.step(), step_->take_timed(), run_, programs_, set, runtime_),
+      {.trace = rank_trace(trace.step(), step_->take_timed(), run_, programs_, set, runtime_),
        .begin = trace.begin(),
        .before = before,
        .after = after},

@@ -23,8 +23,8 @@ TraceOrigin origin_of(const SharedRun& run, const Runtime& runtime, int rank, in
           .accelerator = accelerator != nullptr ? accelerator->name() : ""};
 }
 
-/// Returns a rank's coordinates on the axes that have several ranks, but for the pipeline's. Those of
-/// the expert view are left out if experts are not divided.
+/// Returns a rank's coordinates on the axes that have several ranks, but for the pipeline's. Those
+/// of the expert view are left out if experts are not divided.
 std::map<std::string, int> coordinates_of(const Mesh& mesh, int rank) {
   std::map<std::string, int> coordinates;
   const auto add = [&](MeshView view) {

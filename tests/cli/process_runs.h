@@ -151,17 +151,23 @@ class ProcessRuns : public ::testing::Test {
       expect_same_run(of_threads, of_processes, 8);
     }
   }
-  /// Trains in a pipeline on two processes, which trace a step into one file.
-  void expect_trace_of_pipeline() const {
-    const Arguments keys = pipeline(2, 2, set("run.trace_step", "3"));
-    const Result processes = run_processes(2, training("traced", keys));
-    ASSERT_EQ(processes.status, 0) << processes.output;
-    EXPECT_EQ(occurrences(processes.output, "wrote the trace of step 3"), 1U) << processes.output;
-    const RunTrace trace = read_trace(folder_ / "traced" / "trace.json");
-    ASSERT_EQ(trace.ranks.size(), 2U);
+  /// The arguments of a training in a pipeline of two stages, which traces a step.
+  Arguments traced_pipeline() const {
+    return training("traced", pipeline(2, 2, set("run.trace_step", "3")));
+  }
+  /// Returns the trace that it wrote, which has both stages.
+  RunTrace trace_of_pipeline() const {
+    RunTrace trace = read_trace(folder_ / "traced" / "trace.json");
+    EXPECT_EQ(trace.ranks.size(), 2U);
     const RunConfig config = load_config(folder_ / "traced" / "config.toml");
     expect_trace_of(pipeline_schedule(config, mesh_of(config, 2)), trace);
-    for (const RankTrace& rank : trace.ranks) {
+    return trace;
+  }
+  void expect_trace_of_processes() const {
+    const Result processes = run_processes(2, traced_pipeline());
+    ASSERT_EQ(processes.status, 0) << processes.output;
+    EXPECT_EQ(occurrences(processes.output, "wrote the trace of step 3"), 1U) << processes.output;
+    for (const RankTrace& rank : trace_of_pipeline().ranks) {
       EXPECT_EQ(rank.stage, rank.rank());
       EXPECT_EQ(rank.step.number, 3);
       EXPECT_EQ(rank.step.clock_uncertainty, 0) << "processes of one machine share its clock";

@@ -19,8 +19,8 @@ std::array<ClockOffset, ranks> measured(const std::array<double, ranks>& behind)
   run_mesh(world, Mesh({.data = {ranks}}), [&](RankGroups& groups) {
     const auto rank = static_cast<size_t>(groups.rank());
     const RankControl control(groups);
-    offsets[rank] = measure_clock_offset(
-        control, [own = behind[rank]] { return monotonic_seconds() - own; });
+    offsets[rank] =
+        measure_clock_offset(control, [own = behind[rank]] { return monotonic_seconds() - own; });
   });
   return offsets;
 }

@@ -123,8 +123,8 @@ TEST_F(RunTraceTest, RanksAreProcessesAndLanesThreads) {
     }
     if (event["name"] == "thread_name") tracks[rank][event["tid"]] = event["args"]["name"];
   }
-  EXPECT_EQ(processes, (std::map<int, std::string>{{0, "rank 0: stage 0"},
-                                                   {1, "rank 1: stage 1, tensor 3"}}));
+  EXPECT_EQ(processes,
+            (std::map<int, std::string>{{0, "rank 0: stage 0"}, {1, "rank 1: stage 1, tensor 3"}}));
   const auto track = [&](const std::string& name, int rank) {
     return tracks.at(rank).at(event(json, name, rank)["tid"]);
   };
@@ -216,9 +216,8 @@ TEST_F(RunTraceTest, FlowsGoFromTheSlicesOfPostsToThoseOfWaits) {
     return name;
   };
   for (const Json& begin : begins) {
-    const auto end = std::ranges::find(ends, begin["id"], [](const Json& flow) {
-      return flow["id"];
-    });
+    const auto end =
+        std::ranges::find(ends, begin["id"], [](const Json& flow) { return flow["id"]; });
     ASSERT_NE(end, ends.end());
     EXPECT_NE(begin["pid"], (*end)["pid"]);
     EXPECT_LE(begin["ts"], (*end)["ts"]);
@@ -260,10 +259,9 @@ TEST_F(RunTraceTest, RefusesNoStepAndSeveral) {
                 events.erase(std::ranges::find(events, event(json, "step 7", 1)));
               }),
               HasSubstr("in the events of rank 1, there is no event of a whole step"));
-  EXPECT_THAT(error([](Json& json) {
-                json["traceEvents"].push_back(Json(event(json, "step 7", 1)));
-              }),
-              HasSubstr("more than one step of rank 1"));
+  EXPECT_THAT(
+      error([](Json& json) { json["traceEvents"].push_back(Json(event(json, "step 7", 1))); }),
+      HasSubstr("more than one step of rank 1"));
   EXPECT_THAT(error_of_event("step 7", 1, [](Json& event) { event["args"]["step"] = 8; }),
               HasSubstr("the step is 8, and that of other ranks is 7"));
 }
@@ -334,9 +332,9 @@ TEST_F(RunTraceTest, NamesTheDamagedEvent) {
   EXPECT_THAT(about("products", Json::parse("[[3, 1]]")), HasSubstr("whole number from 0 to 2"));
   EXPECT_THAT(about("products", Json::parse("[[0, 0]]")), HasSubstr("whole number from 1"));
   EXPECT_THAT(about("products", Json::parse("[[0]]")), HasSubstr("no [product, runs]"));
-  EXPECT_THAT(error_of_event("step 7", 0,
-                             [](Json& event) { event["args"]["recording_seconds"] = 1; }),
-              HasSubstr("'recording_seconds' is more than the step takes"));
+  EXPECT_THAT(
+      error_of_event("step 7", 0, [](Json& event) { event["args"]["recording_seconds"] = 1; }),
+      HasSubstr("'recording_seconds' is more than the step takes"));
 }
 
 TEST_F(RunTraceTest, NamesTheDamagedEntryOfAList) {
@@ -367,15 +365,15 @@ TEST_F(RunTraceTest, RefusesFlowsThatDoNotPairUp) {
   EXPECT_THAT(without("f"), HasSubstr("in traceEvents, the flow '0x"));
   EXPECT_THAT(without("f"), HasSubstr("has no end"));
   EXPECT_THAT(without("s"), HasSubstr("has no begin"));
-  EXPECT_THAT(error([](Json& json) {
-                json["traceEvents"].push_back(events_of_phase(json, "s").front());
-              }),
-              HasSubstr("begins twice"));
+  EXPECT_THAT(
+      error([](Json& json) { json["traceEvents"].push_back(events_of_phase(json, "s").front()); }),
+      HasSubstr("begins twice"));
 }
 
 TEST_F(RunTraceTest, RefusesTimesThatDoNotAddUp) {
   const auto move = [&](const char* name, const char* key, double by) {
-    return error_of_event(name, 0, [&](Json& event) { event[key] = event[key].get<double>() + by; });
+    return error_of_event(name, 0,
+                          [&](Json& event) { event[key] = event[key].get<double>() + by; });
   };
   EXPECT_THAT(move("rms_norm", "ts", -1),
               HasSubstr("in the events of rank 0, 'rms_norm' at 0.002999000 s begins before what "

@@ -21,10 +21,9 @@ struct TracedMoment {
 /// Expects that one moment is over before another begins, as far as the ranks' clocks tell.
 inline void expect_before(const TracedMoment& earlier, const TracedMoment& later) {
   constexpr double kRounding = 2e-9;
-  const double uncertainty =
-      earlier.rank == later.rank
-          ? 0
-          : earlier.rank->step.clock_uncertainty + later.rank->step.clock_uncertainty;
+  const double uncertainty = earlier.rank == later.rank ? 0
+                                                        : earlier.rank->step.clock_uncertainty +
+                                                              later.rank->step.clock_uncertainty;
   EXPECT_LE(earlier.end, later.start + uncertainty + kRounding)
       << "rank " << earlier.rank->rank() << " and then rank " << later.rank->rank();
 }

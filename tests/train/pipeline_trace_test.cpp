@@ -22,9 +22,14 @@ using Coordinates = std::map<std::string, int>;
 class PipelineTrace : public Ranks {
  protected:
   static RunConfig traced(const std::string& run, const Keys& more) {
-    Keys keys{"model.layers=4",           "model.hidden_size=16",  "model.feed_forward_size=24",
-              "train.steps=2",            "checkpoint.every=0",    "optimizer.warmup_steps=1",
-              "parallel.schedule=\"1f1b\"", "run.trace_step=2"};
+    Keys keys{"model.layers=4",
+              "model.hidden_size=16",
+              "model.feed_forward_size=24",
+              "train.steps=2",
+              "checkpoint.every=0",
+              "optimizer.warmup_steps=1",
+              "parallel.schedule=\"1f1b\"",
+              "run.trace_step=2"};
     keys.insert(keys.end(), more.begin(), more.end());
     return config(run, keys);
   }
@@ -40,8 +45,8 @@ class PipelineTrace : public Ranks {
 TEST_F(PipelineTrace, OfFourStagesHasTheListOfEachInOrder) {
   const std::vector<std::pair<std::string, Keys>> schedules{
       {"1f1b", {}},
-      {"interleaved", {"parallel.schedule=\"interleaved\"", "parallel.virtual_stages=2",
-                       "model.layers=8"}},
+      {"interleaved",
+       {"parallel.schedule=\"interleaved\"", "parallel.virtual_stages=2", "model.layers=8"}},
       {"zb-v", {"parallel.schedule=\"zb-v\"", "model.layers=8"}}};
   for (const auto& [run, keys] : schedules) {
     SCOPED_TRACE(run);
@@ -99,13 +104,12 @@ TEST_F(PipelineTrace, OfEmulatedDevicesHasTheirTimes) {
     // Each operation of a pass is in an action. The rest are of the data and the update.
     for (const TraceEvent& event : rank.step.events) {
       if (event.phase != "forward" && event.phase != "backward") continue;
-      const bool in_action =
-          std::ranges::any_of(rank.list, [&](const TimedEntry& entry) {
-            constexpr double kRounding = 2e-9;
-            return std::holds_alternative<ChunkAction>(entry.entry) &&
-                   event.start >= entry.start - kRounding &&
-                   event.start + event.duration <= entry.end() + kRounding;
-          });
+      const bool in_action = std::ranges::any_of(rank.list, [&](const TimedEntry& entry) {
+        constexpr double kRounding = 2e-9;
+        return std::holds_alternative<ChunkAction>(entry.entry) &&
+               event.start >= entry.start - kRounding &&
+               event.start + event.duration <= entry.end() + kRounding;
+      });
       EXPECT_TRUE(in_action) << event.name;
     }
   }

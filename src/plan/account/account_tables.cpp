@@ -1,5 +1,6 @@
 // Shows the account of a step. account_text() writes a heading, a table of the ranks if there are
-// several, a table for each list of rows and one of the matrix products. account_json() writes the same as JSON.
+// several, a table for each list of rows and one of the matrix products. account_json() writes the
+// same as JSON.
 
 #include <algorithm>
 #include <utility>
@@ -192,10 +193,10 @@ std::string run_account_text(const RunAccount& account) {
       account.ranks.size(), milliseconds(account.seconds), account.stages, schedule.name,
       schedule.micro_batches, 100 * account.bubble);
   if (account.clock_uncertainty > 0) {
-    text += fmt::format("the ranks' clocks agree to {}\n",
-                        format_seconds(account.clock_uncertainty));
+    text +=
+        fmt::format("the ranks' clocks agree to {}\n", format_seconds(account.clock_uncertainty));
   }
-  Table table({"rank", "stage", "busy ms", "idle ms", "of it waits ms", "idle of busy"});
+  Table table({"rank", "stage", "busy ms", "idle ms", "waits ms", "idle of busy"});
   for (const RankTime& rank : account.ranks) {
     const double ratio = rank.busy_seconds > 0 ? rank.idle_seconds / rank.busy_seconds : 0;
     table.add({std::to_string(rank.rank), std::to_string(rank.stage),

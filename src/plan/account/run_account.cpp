@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <variant>
+
+#include "pipeline/clock.h"
 
 namespace tessera {
 namespace {
-
-bool is_action(const ScheduleEntry& entry) { return std::holds_alternative<ChunkAction>(entry); }
 
 /// The time from the first start of an action to the last end of one.
 struct Window {
@@ -24,7 +25,7 @@ Window window_of(const RunTrace& trace) {
   Window window;
   for (const RankTrace& rank : trace.ranks) {
     for (const TimedEntry& entry : rank.list) {
-      if (!is_action(entry.entry)) continue;
+      if (!std::holds_alternative<ChunkAction>(entry.entry)) continue;
       window.start = std::min(window.start, entry.start);
       window.end = std::max(window.end, entry.end());
     }
@@ -32,26 +33,38 @@ Window window_of(const RunTrace& trace) {
   return window;
 }
 
+/// Returns the actions of each rank. Their times count from `start`.
+std::vector<std::vector<TimedAction>> actions_of(const RunTrace& trace, double start) {
+  std::vector<std::vector<TimedAction>> ranks;
+  for (const RankTrace& rank : trace.ranks) {
+    std::vector<TimedAction>& actions = ranks.emplace_back();
+    for (const TimedEntry& entry : rank.list) {
+      const auto* const action = std::get_if<ChunkAction>(&entry.entry);
+      if (action == nullptr) continue;
+      actions.push_back({*action, entry.start - start, entry.end() - start});
+    }
+  }
+  return ranks;
+}
+
 }  // namespace
 
 RunAccount account_for_run(const RunTrace& trace) {
   const Window window = window_of(trace);
-  RunAccount account{.schedule = trace.schedule, .seconds = window.seconds()};
-  double busy = 0, idle = 0;
-  for (const RankTrace& rank : trace.ranks) {
-    RankTime& time =
-        account.ranks.emplace_back(RankTime{.rank = rank.rank(), .stage = rank.stage});
+  const ScheduleFigures figures = figures_of(actions_of(trace, window.start), window.seconds());
+  RunAccount account{
+      .schedule = trace.schedule, .seconds = figures.makespan, .bubble = figures.bubble};
+  for (size_t i = 0; i < trace.ranks.size(); ++i) {
+    const RankTrace& rank = trace.ranks[i];
+    RankTime time{.rank = rank.rank(), .stage = rank.stage, .busy_seconds = figures.ranks[i].busy};
+    time.idle_seconds = figures.makespan - time.busy_seconds;
     for (const TimedEntry& entry : rank.list) {
-      if (is_action(entry.entry)) time.busy_seconds += entry.duration;
       if (is_wait(entry.entry)) time.wait_seconds += window.part_of(entry);
     }
-    time.idle_seconds = account.seconds - time.busy_seconds;
-    busy += time.busy_seconds;
-    idle += time.idle_seconds;
+    account.ranks.push_back(time);
     account.stages = std::max(account.stages, rank.stage + 1);
     account.clock_uncertainty = std::max(account.clock_uncertainty, rank.step.clock_uncertainty);
   }
-  account.bubble = busy > 0 ? idle / busy : 0;
   return account;
 }
 

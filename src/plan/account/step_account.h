@@ -86,8 +86,8 @@ struct ProductRow {
   double seconds = 0;  ///< one run alone; 0 if not measured
 };
 
-/// The account of the time of one step on one rank. The rows of each list of AccountRow and the idle time add
-/// up to the step if lanes do not overlap, as on the processor.
+/// The account of the time of one step on one rank. The rows of each list of AccountRow and the
+/// idle time add up to the step if lanes do not overlap, as on the processor.
 struct StepAccount {
   TraceOrigin origin;
   int64_t step = 0;
