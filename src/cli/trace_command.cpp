@@ -1,3 +1,5 @@
+#include <optional>
+
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
@@ -9,6 +11,7 @@ namespace {
 
 struct TraceArguments {
   std::string path;
+  std::optional<int> rank;
   std::string hardware;
   double gemm_peak = 0;         // GFLOP/s
   double memory_bandwidth = 0;  // GB/s
@@ -18,11 +21,11 @@ struct TraceArguments {
 
 void run_summarize(const TraceArguments& arguments) {
   constexpr double kGiga = 1e9;
-  const StepAccount account =
-      summarize_trace(arguments.path, {.gemm_flops = arguments.gemm_peak * kGiga,
-                                       .memory_bytes = arguments.memory_bandwidth * kGiga,
-                                       .hardware = arguments.hardware,
-                                       .measure = arguments.measure});
+  const StepAccount account = summarize_trace(arguments.path, arguments.rank,
+                                              {.gemm_flops = arguments.gemm_peak * kGiga,
+                                               .memory_bytes = arguments.memory_bandwidth * kGiga,
+                                               .hardware = arguments.hardware,
+                                               .measure = arguments.measure});
   fmt::print("{}", arguments.json ? account_json(account) : account_text(account));
 }
 
@@ -33,9 +36,13 @@ void add_trace_command(CLI::App& app) {
   trace->require_subcommand(1);
   CLI::App* command = trace->add_subcommand(
       "summarize",
-      "Say where a step's time went: by block, pass and operation, and what limits it");
+      "Say where a step's time went: by rank, block, pass and operation, and what limits it");
   auto arguments = std::make_shared<TraceArguments>();
   command->add_option("TRACE", arguments->path, "A run's folder or its trace.json")->required();
+  command
+      ->add_option("--rank", arguments->rank,
+                   "The rank whose time is listed; left out: the first one of the trace")
+      ->check(CLI::NonNegativeNumber);
   command->add_flag(
       "--measure", arguments->measure,
       "Time each of the step's matrix products alone, on the processor that the trace "

@@ -19,6 +19,8 @@ class EventPair {
   double seconds() const { return end_->seconds_since(*begin_); }
   /// Returns the seconds from an earlier event to the beginning of the work, once both are reached.
   double begin_since(const Event& earlier) const { return begin_->seconds_since(earlier); }
+  /// Returns the seconds from an earlier event to the end of the work, once both are reached.
+  double end_since(const Event& earlier) const { return end_->seconds_since(earlier); }
   /// Returns the seconds from the beginning of an earlier pair's work to that of this work.
   double begin_since(const EventPair& earlier) const { return begin_since(*earlier.begin_); }
 

@@ -99,6 +99,9 @@ class Executor {
   /// Records each node's time in `trace` from now on; null ends that. An accelerator's times are
   /// added when the recording ends, after waiting for its work.
   void set_trace(Trace* trace);
+  /// Returns what times an accelerator's work for the trace; null without a trace, and on the
+  /// processor.
+  TraceTimer* trace_timer() { return timer_ ? &*timer_ : nullptr; }
   /// Checks every node that runs from now on, up to the first one with a value that is not finite;
   /// null ends that. Nodes also run after a value that is not finite, so that collectives complete
   /// on all ranks.

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -12,7 +11,7 @@
 
 namespace tessera {
 
-// A traced training step (StepTrace), and its file.
+// A traced training step of one rank. pipeline/run_trace.h has those of all ranks, and their file.
 
 /// The number of runs of one matrix product.
 struct ProductRuns {
@@ -65,6 +64,12 @@ struct StepTrace {
   int64_t number = 0;   ///< of the step, from 1
   double start = 0;     ///< seconds since the trace began
   double duration = 0;  ///< seconds
+  /// The part of the duration in which the trace itself worked: in no event, nor in the step's own
+  /// time.
+  double recording_seconds = 0;
+  /// A time is at most this far, in seconds, from the true one on the axis of times: that of the
+  /// processor's clock, or of the first rank's in a RunTrace.
+  double clock_uncertainty = 0;
   std::vector<TraceEvent> events;
   std::vector<GemmShape> products;  ///< each distinct matrix product of the step once
 
@@ -73,14 +78,5 @@ struct StepTrace {
 
   bool operator==(const StepTrace&) const = default;
 };
-
-/// Writes a step as JSON in the trace event format, which Chrome (chrome://tracing) and Perfetto
-/// (ui.perfetto.dev) open. Fields outside that format go into "otherData". The write is atomic.
-/// Throws Error if it fails.
-void write_trace(const std::filesystem::path& path, const StepTrace& step);
-
-/// Reads a file that write_trace() wrote. Throws Error, which says what is wrong, if the file is
-/// damaged, comes from another program or version, or does not have exactly one step.
-StepTrace read_trace(const std::filesystem::path& path);
 
 }  // namespace tessera

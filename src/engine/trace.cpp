@@ -1,24 +1,12 @@
 #include "engine/trace.h"
 
-#include <chrono>
-
 #include "base/error.h"
+#include "base/monotonic.h"
 
 namespace tessera {
-namespace {
-
-double processor_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-}  // namespace
 
 Trace::Trace(Runtime& runtime, Clock clock)
-    : clock_(clock ? std::move(clock) : processor_seconds), start_(clock_()), products_(runtime) {}
-
-double Trace::now() const { return clock_() - start_; }
-
-void Trace::set_clock(double seconds) { start_ = clock_() - seconds; }
+    : clock_(clock ? std::move(clock) : monotonic_seconds), begin_(clock_()), products_(runtime) {}
 
 TraceEvent Trace::event_of(const Program& program, const Node& node) {
   const std::vector<Spec> outputs = program.specs(node.outputs);
@@ -53,12 +41,9 @@ Trace::Step::~Step() {
   if (trace_ != nullptr) trace_->step_.duration = trace_->now() - trace_->step_.start;
 }
 
-Trace::Span::Span(Trace* trace, const Program& program, const Node& node) : trace_(trace) {
-  if (trace_ == nullptr) return;
-  const double start = trace_->now();
-  event_ = event_of(program, node);
-  event_.start = start;
-  trace_->set_clock(start);
+Trace::Span::Span(Trace* trace, const Program& program, const Node& node)
+    : trace_(trace), program_(&program), node_(&node) {
+  if (trace_ != nullptr) event_.start = trace_->now();
 }
 
 Trace::Span::Span(Trace* trace, std::string_view name, std::string_view block) : trace_(trace) {
@@ -74,8 +59,24 @@ Trace::Span::~Span() {
   const double end = trace_->now();
   event_.duration = end - event_.start;
   trace_->take_products(event_);
+  if (node_ != nullptr) {
+    trace_->node_events_.push_back({trace_->step_.events.size(), program_, node_});
+  }
   trace_->step_.events.push_back(std::move(event_));
-  trace_->set_clock(end);
+  trace_->step_.recording_seconds += trace_->now() - end;
+}
+
+const StepTrace& Trace::step() {
+  for (const auto& [index, program, node] : node_events_) {
+    TraceEvent& event = step_.events[index];
+    TraceEvent described = event_of(*program, *node);
+    described.start = event.start;
+    described.duration = event.duration;
+    described.products = std::move(event.products);
+    event = std::move(described);
+  }
+  node_events_.clear();
+  return step_;
 }
 
 TraceTimer::TraceTimer(Accelerator& accelerator, Stream& stream, Trace& trace)
@@ -86,24 +87,39 @@ TraceTimer::TraceTimer(Accelerator& accelerator, Stream& stream, Trace& trace)
   base_seconds_ = trace_.now();
   stream.record(*base_);
   base_->synchronize();
+  trace_.step_.clock_uncertainty = trace_.now() - base_seconds_;
 }
 
 void TraceTimer::begin(Stream& stream) {
-  pieces_.push_back({.times = EventPair(accelerator_), .event = {}});
+  open_.push_back(pieces_.size());
+  pieces_.push_back({.times = EventPair(accelerator_), .record = {}});
   pieces_.back().times.begin(stream);
 }
 
+void TraceTimer::end(Stream& stream, Record record) {
+  TESSERA_CHECK(!open_.empty(), "the end of a piece of work that was not begun");
+  Piece& piece = pieces_[open_.back()];
+  open_.pop_back();
+  piece.times.end(stream);
+  piece.record = std::move(record);
+}
+
 void TraceTimer::end(Stream& stream, TraceEvent event) {
-  pieces_.back().times.end(stream);
-  pieces_.back().event = std::move(event);
+  end(stream, [this, event = std::move(event)](double start, double duration) mutable {
+    event.start = start;
+    event.duration = duration;
+    trace_.add(std::move(event));
+  });
 }
 
 void TraceTimer::finish() {
+  TESSERA_CHECK(open_.empty(), "{} pieces of work have no end", open_.size());
   accelerator_.synchronize();
-  for (Piece& piece : pieces_) {
-    piece.event.start = base_seconds_ + piece.times.begin_since(*base_);
-    piece.event.duration = piece.times.seconds();
-    trace_.add(std::move(piece.event));
+  for (const Piece& piece : pieces_) {
+    // Both from one event: a device rounds times, and pieces that follow each other must not
+    // overlap.
+    const double begin = piece.times.begin_since(*base_);
+    piece.record(base_seconds_ + begin, piece.times.end_since(*base_) - begin);
   }
   pieces_.clear();
 }

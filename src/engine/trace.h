@@ -14,7 +14,8 @@
 namespace tessera {
 
 /// Records one training step: the operations with their times and the costs that they state, and
-/// the matrix products that ran. The clock stops while the trace itself works.
+/// the matrix products that ran. The time in which the trace itself works is in no event, and is
+/// added up (StepTrace::recording_seconds).
 class Trace {
  public:
   /// Returns the seconds since some fixed moment.
@@ -37,7 +38,9 @@ class Trace {
     Trace* trace_;
   };
 
-  /// A guard that times one node, if `trace` is not null. Spans do not overlap.
+  /// A guard that times one node, if `trace` is not null. Spans do not overlap. The program must
+  /// outlive the trace, which reads what the node is when step() is called: that takes longer than
+  /// to note a time.
   class Span {
    public:
     Span(Trace* trace, const Program& program, const Node& node);
@@ -49,6 +52,8 @@ class Trace {
 
    private:
     Trace* trace_;
+    const Program* program_ = nullptr;  // null if the work is no node
+    const Node* node_ = nullptr;
     TraceEvent event_;
   };
 
@@ -60,38 +65,52 @@ class Trace {
   /// Adds to an event the matrix products that ran, or were put into a stream, since the last call.
   void take_products(TraceEvent& event);
 
-  const StepTrace& step() const { return step_; }
-  /// Returns the seconds since the trace began, without the time in which the clock was stopped.
-  double now() const;
+  const StepTrace& step();
+  /// Returns what the clock showed when the trace began.
+  double begin() const { return begin_; }
+  /// Returns the seconds since the trace began.
+  double now() const { return clock_() - begin_; }
 
  private:
-  /// Sets the clock to `seconds`; it runs on from there.
-  void set_clock(double seconds);
+  friend class TraceTimer;
+
+  /// An event of the step that has only its times and products so far.
+  struct NodeEvent {
+    size_t event = 0;  // index
+    const Program* program;
+    const Node* node;
+  };
 
   Clock clock_;
-  double start_;
+  double begin_;
   GemmCounter products_;
   StepTrace step_;
+  std::vector<NodeEvent> node_events_;
 };
 
 /// Times work of an accelerator for a trace, by events in its streams.
 class TraceTimer {
  public:
+  /// Takes the start of a piece of work, in seconds since the trace began, and its duration.
+  using Record = std::function<void(double start, double duration)>;
+
   /// Waits for `stream` and relates the device's clock to the trace's. All arguments must outlive
   /// the timer.
   TraceTimer(Accelerator& accelerator, Stream& stream, Trace& trace);
 
-  /// Begins a piece: all work put into the stream before end(). Pieces do not overlap.
+  /// Begins a piece: all work put into the stream before end(). A piece may have others within it.
   void begin(Stream& stream);
-  /// Ends the piece. The times of `event` are set by finish().
+  /// Ends the piece that was begun last and has no end yet. finish() gives its times to `record`.
+  void end(Stream& stream, Record record);
+  /// Does so for an event, which finish() adds to the trace.
   void end(Stream& stream, TraceEvent event);
-  /// Waits for all work and adds its events to the trace.
+  /// Waits for all work and records its times, in the order in which the pieces were begun.
   void finish();
 
  private:
   struct Piece {
     EventPair times;
-    TraceEvent event;
+    Record record;
   };
 
   Accelerator& accelerator_;
@@ -99,6 +118,7 @@ class TraceTimer {
   std::unique_ptr<Event> base_;  // the device's event from which its times are counted
   double base_seconds_;          // the trace's time when base_ was recorded
   std::vector<Piece> pieces_;
+  std::vector<size_t> open_;  // the indices of the pieces without an end
 };
 
 }  // namespace tessera

@@ -1,13 +1,12 @@
 #include "pipeline/picture.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <set>
 
 #include <fmt/format.h>
 
 #include "base/words.h"
+#include "pipeline/action_colour.h"
 #include "plot/style.h"
 #include "plot/svg.h"
 
@@ -20,35 +19,6 @@ constexpr double kWidth = 760;       // of the rows
 constexpr double kWidestUnit = 22;   // of the shortest action
 constexpr double kDigitWidth = 6.2;  // of a number of size 10
 constexpr double kSwatch = 12;       // a box of the legend
-
-struct ShadeColour {
-  int red, green, blue;
-};
-
-/// The colour of a rank's first chunk, by ActionKind, and that of its last one. They are distinct
-/// with any kind of colour vision (Okabe and Ito), and numbers are legible on all of them.
-constexpr std::array<ShadeColour, 4> kLight{
-    {{173, 211, 240}, {150, 220, 195}, {250, 222, 150}, {228, 192, 216}}};
-constexpr std::array<ShadeColour, 4> kDark{
-    {{86, 160, 220}, {60, 175, 130}, {230, 165, 40}, {204, 130, 175}}};
-
-/// Returns the colour of an action's box. `depth` goes from 0 for the first chunk of a rank to 1
-/// for its last.
-std::string box_colour(ActionKind kind, double depth) {
-  const ShadeColour& light = kLight[static_cast<size_t>(kind)];
-  const ShadeColour& dark = kDark[static_cast<size_t>(kind)];
-  const auto mixed = [&](int from, int to) { return std::lround(std::lerp(from, to, depth)); };
-  return fmt::format("#{:02x}{:02x}{:02x}", mixed(light.red, dark.red),
-                     mixed(light.green, dark.green), mixed(light.blue, dark.blue));
-}
-
-/// Returns the index of a chunk among those of its rank, as a share of the last index.
-double depth_of(const ChunkPlacement& placement, int chunk) {
-  const std::vector<int> chunks = placement.chunks_of(placement.rank(chunk));
-  if (chunks.size() < 2) return 0;
-  const auto index = std::ranges::find(chunks, chunk) - chunks.begin();
-  return static_cast<double>(index) / static_cast<double>(chunks.size() - 1);
-}
 
 /// Returns the pixels of one unit of time.
 double scale_of(const ScheduleFigures& figures) {
@@ -70,8 +40,9 @@ std::string boxes_svg(const ChunkPlacement& placement, const RankFigures& rank, 
   for (const TimedAction& timed : rank.actions) {
     const double x = corner.x + timed.start * scale;
     const double width = (timed.end - timed.start) * scale;
-    boxes += svg_rectangle({x, corner.y}, width, kRowHeight - 2,
-                           box_colour(timed.action.kind, depth_of(placement, timed.action.chunk)));
+    boxes +=
+        svg_rectangle({x, corner.y}, width, kRowHeight - 2,
+                      action_colour(timed.action.kind, shade_of(timed.action.chunk, placement)));
     const std::string number = std::to_string(timed.action.micro_batch);
     if (width < kDigitWidth * static_cast<double>(number.size()) + 1) continue;
     numbers += fmt::format("<text x=\"{}\" y=\"{}\">{}</text>\n", pixels(x + width / 2),
@@ -100,17 +71,17 @@ std::string row_svg(const PipelineSchedule& schedule, const ScheduleFigures& fig
 std::string legend_svg(const PipelineSchedule& schedule, const ScheduleFigures& figures,
                        Point corner) {
   std::set<ActionKind> kinds;
-  std::set<double> depths;
+  std::set<double> shades;
   for (const RankFigures& rank : figures.ranks) {
     for (const TimedAction& timed : rank.actions) {
       kinds.insert(timed.action.kind);
-      depths.insert(depth_of(schedule.placement, timed.action.chunk));
+      shades.insert(shade_of(timed.action.chunk, schedule.placement));
     }
   }
   std::string svg;
   for (const ActionKind kind : kinds) {
-    for (const double depth : depths) {
-      svg += svg_rectangle(corner, kSwatch, kSwatch, box_colour(kind, depth));
+    for (const double shade : shades) {
+      svg += svg_rectangle(corner, kSwatch, kSwatch, action_colour(kind, shade));
       corner.x += kSwatch;
     }
     svg += svg_text({corner.x + 5, corner.y + 10}, Anchor::start, word(kind), 11);

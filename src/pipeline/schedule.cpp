@@ -70,6 +70,12 @@ ChunkPlacement v_placement(int ranks) {
   return placement;
 }
 
+bool is_wait(const ScheduleEntry& entry) {
+  const auto* const message = std::get_if<MessageEntry>(&entry);
+  return message != nullptr &&
+         (message->call == MessageCall::wait_send || message->call == MessageCall::wait_receive);
+}
+
 std::string words_for(const ChunkAction& action) {
   return fmt::format("{} of chunk {}, micro-batch {}", word(action.kind), action.chunk,
                      action.micro_batch);

@@ -59,6 +59,9 @@ struct BoundaryMessage {
 /// What a rank does with a message. Posts do not block. A wait blocks until the message has moved,
 /// which it does once both its send and its receive are posted.
 enum class MessageCall { post_send, post_receive, wait_send, wait_receive };
+template <>
+inline constexpr std::array<std::string_view, 4> kWordsOf<MessageCall>{"post send", "post receive",
+                                                                       "wait send", "wait receive"};
 
 struct MessageEntry {
   MessageCall call = MessageCall::post_send;
@@ -69,6 +72,9 @@ struct MessageEntry {
 
 /// One entry of a rank's list.
 using ScheduleEntry = std::variant<ChunkAction, MessageEntry>;
+
+/// Returns whether an entry is a wait for a message.
+bool is_wait(const ScheduleEntry& entry);
 
 /// The messages of a channel arrive in the order in which they are sent: the first receive that is
 /// posted gets the first message.

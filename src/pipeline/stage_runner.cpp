@@ -32,28 +32,49 @@ void StageRunner::run(const StageList& list,
   }
 }
 
+void StageRunner::set_trace(Trace* trace) {
+  trace_ = trace;
+  if (trace_ != nullptr) timed_.clear();
+}
+
+template <typename Work>
+void StageRunner::timed(const ScheduleEntry& entry, Work&& work) {
+  if (trace_ == nullptr) return work();
+  const size_t index = timed_.size();
+  timed_.push_back({.entry = entry});
+  const auto record = [this, index](double start, double duration) {
+    timed_[index].start = start;
+    timed_[index].duration = duration;
+  };
+  if (TraceTimer* const timer = executor_.trace_timer()) {
+    timer->begin(*executor_.stream());
+    work();
+    timer->end(*executor_.stream(), record);
+  } else {
+    const double start = trace_->now();
+    work();
+    record(start, trace_->now() - start);
+  }
+}
+
 void StageRunner::follow(const StageAction& entry,
                          const std::function<void(const StageAction&)>& before) {
-  before(entry);
-  executor_.run(entry.run);
+  timed(entry.action, [&] {
+    before(entry);
+    executor_.run(entry.run);
+  });
 }
 
 void StageRunner::follow(const StageMessage& entry) {
-  const bool sends = entry.call == MessageCall::post_send || entry.call == MessageCall::wait_send;
-  const Side side{entry.message, sends};
-  Communicator& lane = lane_of(entry.message.kind);
-  if (!entry.hold.begins) {
-    const auto posted = posted_.find(side);
-    TESSERA_CHECK(posted != posted_.end(), "{} were awaited, but not posted",
-                  words_for(entry.message));
-    const Trace::Span span(trace_, sends ? "wait_send" : "wait_receive", "messages");
-    for (PostedMessage& message : posted->second) lane.wait(message, device_call());
-    posted_.erase(posted);
-    executor_.hold(entry.hold);
-    return;
-  }
+  timed(MessageEntry{entry.call, entry.message},
+        [&] { entry.hold.begins ? post(entry) : wait(entry); });
+}
+
+void StageRunner::post(const StageMessage& entry) {
   executor_.hold(entry.hold);
-  std::vector<PostedMessage>& posted = posted_[side];
+  const bool sends = entry.call == MessageCall::post_send;
+  Communicator& lane = lane_of(entry.message.kind);
+  std::vector<PostedMessage>& posted = posted_[{entry.message, sends}];
   for (size_t i = 0; i < entry.hold.values.size(); ++i) {
     const std::string name = fmt::format("{}, value {}", words_for(entry.message), i);
     const Tensor& tensor =
@@ -61,6 +82,16 @@ void StageRunner::follow(const StageMessage& entry) {
     posted.push_back(sends ? lane.post_send(name, entry.peer, tensor, device_call())
                            : lane.post_receive(name, entry.peer, tensor, device_call()));
   }
+}
+
+void StageRunner::wait(const StageMessage& entry) {
+  const auto posted = posted_.find({entry.message, entry.call == MessageCall::wait_send});
+  TESSERA_CHECK(posted != posted_.end(), "{} were awaited, but not posted",
+                words_for(entry.message));
+  Communicator& lane = lane_of(entry.message.kind);
+  for (PostedMessage& message : posted->second) lane.wait(message, device_call());
+  posted_.erase(posted);
+  executor_.hold(entry.hold);
 }
 
 void StageRunner::follow(const KeptBoundary& entry) { executor_.hold(entry.hold); }

@@ -2,10 +2,12 @@
 
 #include <functional>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "comm/posted_message.h"
 #include "engine/executor.h"
+#include "pipeline/run_trace.h"
 #include "pipeline/stage_list.h"
 
 namespace tessera {
@@ -27,8 +29,12 @@ class StageRunner {
   /// and the messages throw; memory of messages that are under way is then free of them.
   void run(const StageList& list, const std::function<void(const StageAction&)>& before);
 
-  /// Records the waits for messages in `trace`; null ends that.
-  void set_trace(Trace* trace) { trace_ = trace; }
+  /// Times the actions and messages of the lists that run from now on, as seconds of `trace`; null
+  /// ends that. On an accelerator the executor has the same trace, and ends it before this runner
+  /// does.
+  void set_trace(Trace* trace);
+  /// Returns what was timed since the last trace began, and forgets it.
+  std::vector<TimedEntry> take_timed() { return std::move(timed_); }
 
  private:
   /// A message of one side.
@@ -43,13 +49,19 @@ class StageRunner {
   void join_lanes(const StageList& list);
   void follow(const StageAction& entry, const std::function<void(const StageAction&)>& before);
   void follow(const StageMessage& entry);
+  void post(const StageMessage& entry);
+  void wait(const StageMessage& entry);
   void follow(const KeptBoundary& entry);
   void follow(const PassedBoundary& entry);
+  /// Does the work of an entry, and times it if there is a trace.
+  template <typename Work>
+  void timed(const ScheduleEntry& entry, Work&& work);
   Communicator& lane_of(BoundaryKind kind);
   DeviceCall device_call() { return {.stream = executor_.stream()}; }
 
   Executor& executor_;
   Trace* trace_ = nullptr;
+  std::vector<TimedEntry> timed_;
   bool joined_ = false;
   std::map<Side, std::vector<PostedMessage>> posted_;  // by message: one for each value
 };

@@ -114,19 +114,21 @@ int StepPrograms::evaluation_number(int set) const {
                   : chunk_number(set, sets[static_cast<size_t>(set)].chunks.size());
 }
 
-StageList StepPrograms::step_list(int set, int micro_batches) const {
+PipelineSchedule StepPrograms::step_schedule(int set, int micro_batches) const {
   const Passes& passes = sets[static_cast<size_t>(set)];
-  const std::vector<ChunkProgram> chunks = chunk_programs(*this, set);
-  const int stage = start.mesh().stage(start.rank());
   if (passes.placement.chunks() == 1) {
-    return stage_list(generate(ScheduleKind::one_forward_one_backward,
-                               {.ranks = 1, .chunks = 1, .micro_batches = micro_batches}),
-                      stage, chunks);
+    return generate(ScheduleKind::one_forward_one_backward,
+                    {.ranks = 1, .chunks = 1, .micro_batches = micro_batches});
   }
   const auto schedule = passes.schedules.find(micro_batches);
   TESSERA_CHECK(schedule != passes.schedules.end(), "no schedule of {} micro-batches",
                 micro_batches);
-  return stage_list(schedule->second, stage, chunks);
+  return schedule->second;
+}
+
+StageList StepPrograms::step_list(int set, int micro_batches) const {
+  return stage_list(step_schedule(set, micro_batches), start.mesh().stage(start.rank()),
+                    chunk_programs(*this, set));
 }
 
 std::vector<ListEntry> StepPrograms::actions() const {

@@ -53,8 +53,10 @@ struct StepPrograms {
   const std::vector<Chunk>& chunks() const { return sets.front().chunks; }
   std::vector<Chunk>& chunks() { return sets.front().chunks; }
 
-  /// Returns what this rank does with the micro-batches of a step. Throws InternalError if there is
-  /// no schedule for so many.
+  /// Returns the schedule of a step of so many micro-batches. Throws InternalError if there is
+  /// none.
+  PipelineSchedule step_schedule(int set, int micro_batches) const;
+  /// Returns what this rank does with the micro-batches of a step, by step_schedule().
   StageList step_list(int set, int micro_batches) const;
 
   /// Returns all that the rank does, as plan_memory() takes it: the start, the passes of a step,

@@ -18,6 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/monotonic.h"
 #include "base/quantile.h"
 #include "base/text.h"
 #include "comm/in_process/run_mesh.h"
@@ -37,12 +38,7 @@
 namespace tessera {
 namespace {
 
-/// Returns the seconds of a clock that all ranks of a machine share.
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-/// What a rank did in one run. Times are those of now().
+/// What a rank did in one run. Times are those of monotonic_seconds().
 struct RankRun {
   std::vector<TimedAction> actions;
   double end = 0;  ///< of the whole list
@@ -92,12 +88,12 @@ class TimedRank {
     RankRun result;
     runner_.run(list_, [&](const StageAction& entry) {
       const double seconds_of_nodes = this->seconds_of_nodes(entry.run);
-      const double start = now();
+      const double start = monotonic_seconds();
       const double seconds = times_.of(entry.action);
       result.actions.push_back({.action = entry.action, .start = start, .end = start + seconds});
       wait(seconds - seconds_of_nodes);
     });
-    result.end = now();
+    result.end = monotonic_seconds();
     return result;
   }
 

@@ -4,10 +4,13 @@
 
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "base/monotonic.h"
 #include "base/text.h"
+#include "pipeline/gather_traces.h"
 #include "train/initial_weights.h"
 #include "train/save_state.h"
 #include "train/source_metrics.h"
+#include "train/trace_step.h"
 
 // The loop of one rank: issue a step, finish it at once or leave it in flight, agree with the other
 // ranks whether the run ends, and save where a checkpoint is due. On the first rank `keeper_` does
@@ -235,15 +238,25 @@ std::vector<Batch> RankTrainer::next_batches(Trace* trace) {
   return batches;
 }
 
-/// Runs a step with a trace. Only the first rank's trace is written. On devices the other ranks
-/// trace too, so that all ranks run this step node by node and communicate after each.
+/// Runs a step with a trace on all ranks. The first one writes them into one file.
 void RankTrainer::traced_step(int64_t step) {
-  if (keeper_ == nullptr && runtime_.accelerator() == nullptr) return issue(step, nullptr);
-  Trace trace(runtime_);
+  const RankControl tracing = control_.during(fmt::format("the trace of step {}", step));
+  const ClockOffset before = measure_clock_offset(tracing, monotonic_seconds);
+  Trace trace(runtime_, monotonic_seconds);
   issue(step, &trace);
   step_->set_trace(nullptr);
+  const ClockOffset after = measure_clock_offset(tracing, monotonic_seconds);
+  const int set = programs_.set_of_phase[loader_.phase()];
+  const PipelineSchedule schedule =
+      programs_.step_schedule(set, static_cast<int>(std::ssize(issued_->batches)));
   finish_step();
-  if (keeper_ != nullptr) keeper_->write_trace(trace.step(), step);
+  const std::string file = gather_traces(
+      {.trace = rank_trace(trace.step(), step_->take_timed(), run_, programs_, set, runtime_),
+       .begin = trace.begin(),
+       .before = before,
+       .after = after},
+      {.name = schedule.name, .micro_batches = schedule.micro_batches}, tracing);
+  if (keeper_ != nullptr) keeper_->write_trace(file, step);
 }
 
 /// Completes the step's metrics, writes them and shows them.

@@ -8,7 +8,6 @@
 #include "base/text.h"
 #include "config/load_config.h"
 #include "hardware/gemm_rate.h"
-#include "hardware/processor.h"
 #include "metrics/plot/plot.h"
 
 namespace tessera {
@@ -99,22 +98,11 @@ void RunKeeper::plot(int64_t parameters, int64_t tokens) const {
   write_file(file("loss.svg"), plot_metrics({&run, 1}, options));
 }
 
-void RunKeeper::write_trace(StepTrace trace, int64_t step) {
+void RunKeeper::write_trace(const std::string& file, int64_t step) {
   require_folder();
   console_.attempt(kTraceFailed, [&] {
-    const Processor processor = this_processor(runtime_.threads());
-    trace.origin = {.processor = processor.name,
-                    .features = processor.features,
-                    .threads = runtime_.threads(),
-                    .precision = run_.config.train.precision,
-                    .gemm_peak = run_.peak_flops / run_.mesh.ranks(),
-                    .tokens = run_.phase_of(step).tokens_of_step(),
-                    .device = run_.config.run.device};
-    if (const Accelerator* const accelerator = runtime_.accelerator()) {
-      trace.origin.accelerator = accelerator->name();
-    }
-    const fs::path path = file("trace.json");
-    tessera::write_trace(path, trace);
+    const fs::path path = this->file("trace.json");
+    write_file(path, file);
     console_.info(
         "wrote the trace of step {} to {}; tessera trace summarize says where its time went", step,
         path.string());

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "base/log.h"
-#include "engine/step_trace.h"
 #include "metrics/metrics_writer.h"
 #include "plan/programs.h"
 #include "program/runtime.h"
@@ -55,8 +54,8 @@ class RunKeeper {
   /// Removes old checkpoints by the keep rule and draws the plot of losses, after a checkpoint was
   /// saved. Failures are logged.
   void prune_and_plot(int64_t parameters, int64_t tokens);
-  /// Writes the trace of a step. A failure is logged.
-  void write_trace(StepTrace trace, int64_t step);
+  /// Writes the file of a step's trace (gather_traces()). A failure is logged.
+  void write_trace(const std::string& file, int64_t step);
 
   RunConsole& console() { return console_; }
 

@@ -105,12 +105,14 @@ class TrainingStep {
     inputs_written_ = std::move(written);
   }
 
-  /// Records the runs of programs in `trace`; null ends that.
+  /// Records the runs of programs and the entries of the stage's list in `trace`; null ends that.
   void set_trace(Trace* trace) {
     trace_ = trace;
     executor_.set_trace(trace);
     runner_.set_trace(trace);
   }
+  /// Returns the entries of the list that were recorded, once the recording has ended.
+  std::vector<TimedEntry> take_timed() { return runner_.take_timed(); }
 
  private:
   /// Sets main gradients and sums to zero, and the gradients of the losses.

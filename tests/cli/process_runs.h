@@ -18,11 +18,14 @@
 #include "cli/program.h"
 #include "config/differences.h"
 #include "config/load_config.h"
+#include "config/mesh_of.h"
+#include "config/pipeline_of.h"
 #include "config/resolve.h"
 #include "fault/preload.h"
 #include "metrics/metrics.h"
 #include "support/names_in.h"
 #include "support/prepared_data.h"
+#include "support/trace_of_schedule.h"
 #include "train/cut_matrices.h"
 
 namespace tessera::testing {
@@ -147,6 +150,31 @@ class ProcessRuns : public ::testing::Test {
           << processes.output;
       expect_same_run(of_threads, of_processes, 8);
     }
+  }
+  /// The arguments of a training in a pipeline of two stages, which traces a step.
+  Arguments traced_pipeline() const {
+    return training("traced", pipeline(2, 2, set("run.trace_step", "3")));
+  }
+  /// Returns the trace that it wrote, which has both stages.
+  RunTrace trace_of_pipeline() const {
+    RunTrace trace = read_trace(folder_ / "traced" / "trace.json");
+    EXPECT_EQ(trace.ranks.size(), 2U);
+    const RunConfig config = load_config(folder_ / "traced" / "config.toml");
+    expect_trace_of(pipeline_schedule(config, mesh_of(config, 2)), trace);
+    return trace;
+  }
+  void expect_trace_of_processes() const {
+    const Result processes = run_processes(2, traced_pipeline());
+    ASSERT_EQ(processes.status, 0) << processes.output;
+    EXPECT_EQ(occurrences(processes.output, "wrote the trace of step 3"), 1U) << processes.output;
+    for (const RankTrace& rank : trace_of_pipeline().ranks) {
+      EXPECT_EQ(rank.stage, rank.rank());
+      EXPECT_EQ(rank.step.number, 3);
+      EXPECT_EQ(rank.step.clock_uncertainty, 0) << "processes of one machine share its clock";
+    }
+    const Result summary = run({"trace", "summarize", (folder_ / "traced").string()});
+    EXPECT_EQ(summary.status, 0);
+    EXPECT_NE(summary.output.find("schedule: 1f1b"), std::string::npos) << summary.output;
   }
   /// A pipeline of processes that trains until somebody ends it.
   struct StartedPipeline {

@@ -79,6 +79,8 @@ TEST_F(ProcessesTest, GiveTheBitsOfThreads) {
 
 TEST_F(ProcessesTest, InPipelinesGiveTheBitsOfThreads) { expect_bits_of_threads_in_pipelines(); }
 
+TEST_F(ProcessesTest, TraceAStepIntoOneFile) { expect_trace_of_processes(); }
+
 /// mpirun names a process that is killed. One that is stopped, the other stages name.
 TEST_F(ProcessesTest, AStageThatIsKilledOrStoppedIsNamed) {
   for (const size_t victim : {0U, 1U, 2U}) {

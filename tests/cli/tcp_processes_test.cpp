@@ -75,6 +75,31 @@ TEST_F(TcpProcessesTest, OnDevicesGiveTheBitsOfThreads) {
 
 TEST_F(TcpProcessesTest, InPipelinesGiveTheBitsOfThreads) { expect_bits_of_threads_in_pipelines(); }
 
+TEST_F(TcpProcessesTest, TraceAStepIntoOneFile) { expect_trace_of_processes(); }
+
+/// The second process has a clock of its own, as on another machine.
+TEST_F(TcpProcessesTest, TraceAStepOnTheFirstOnesClock) {
+  testing::Subprocess clock({"unshare", "--time", "--monotonic", "5000", "true"},
+                            folder_ / "clock.txt");
+  if (clock.wait() != 0) GTEST_SKIP() << "this machine allows no other clock: " << clock.output();
+  const Arguments launcher{TESSERA_RUN_PROCESSES,
+                           "--tcp",
+                           "2",
+                           "/bin/sh",
+                           "-c",
+                           "[ $TESSERA_RANK = 0 ] && exec \"$@\"\n"
+                           "exec unshare --time --monotonic 5000 \"$@\"",
+                           "sh",
+                           TESSERA_PROGRAM};
+  testing::Subprocess processes(joined(launcher, traced_pipeline()), folder_ / "processes.txt");
+  ASSERT_EQ(processes.wait(), 0) << processes.output();
+  const RunTrace trace = trace_of_pipeline();
+  EXPECT_EQ(trace.ranks[0].step.clock_uncertainty, 0);
+  EXPECT_GT(trace.ranks[1].step.clock_uncertainty, 0);
+  // The steps of both begin together, though the clocks are 5000 s apart.
+  EXPECT_LT(trace.ranks[1].step.start, 1000);
+}
+
 /// The stages wait for messages of each other, and all for the first.
 TEST_F(TcpProcessesTest, AStageThatIsKilledOrStoppedIsNamed) {
   for (const bool stops : {false, true}) {

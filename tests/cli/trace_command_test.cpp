@@ -9,13 +9,16 @@
 namespace tessera {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Json = nlohmann::json;
 using Result = testing::ProgramResult;
 
 class TraceCommandTest : public ::testing::Test {
  protected:
-  void SetUp() override { write_trace(folder_ / "trace.json", testing::sample_trace()); }
+  void SetUp() override { write(testing::sample_run_of(testing::sample_trace())); }
+  void write(const RunTrace& run) { write_trace(folder_ / "trace.json", run); }
   Result summarize(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {"trace", "summarize", folder_.path().string()});
     return testing::run_program(folder_, std::move(arguments));
@@ -44,16 +47,16 @@ TEST_F(TraceCommandTest, TheCeilingOfTheUserComesFirst) {
 }
 
 TEST_F(TraceCommandTest, MeasuresTheProductsOnTheirProcessor) {
-  StepTrace trace = testing::sample_trace();
+  RankTrace trace = testing::sample_trace();
   const Processor processor = this_processor(1);
-  trace.origin.processor = processor.name;
-  trace.origin.features = processor.features;
-  trace.origin.threads = 1;
+  trace.step.origin.processor = processor.name;
+  trace.step.origin.features = processor.features;
+  trace.step.origin.threads = 1;
   const GemmShape product{.m = 32, .n = 32, .k = 32, .lda = 32, .ldb = 32, .ldc = 32};
-  for (TraceEvent& event : trace.events) {
-    if (!event.products.empty()) event.products = {{trace.index_of(product), 3}};
+  for (TraceEvent& event : trace.step.events) {
+    if (!event.products.empty()) event.products = {{trace.step.index_of(product), 3}};
   }
-  write_trace(folder_ / "trace.json", trace);
+  write(testing::sample_run_of(trace));
   const Result result = summarize({"--measure", "--json"});
   ASSERT_EQ(result.status, 0) << result.output;
   const Json json = Json::parse(result.output);
@@ -61,6 +64,26 @@ TEST_F(TraceCommandTest, MeasuresTheProductsOnTheirProcessor) {
   const double each = json["products"][0]["alone_seconds_each"];
   EXPECT_GT(each, 0);
   EXPECT_NEAR(json["alone_seconds"].get<double>(), 12 * each, 1e-6 * each);
+}
+
+TEST_F(TraceCommandTest, OfSeveralRanksComparesThemAndListsOne) {
+  EXPECT_THAT(summarize({}).output, Not(HasSubstr("bubble")));
+  write(testing::sample_run());
+  const Result first = summarize({});
+  ASSERT_EQ(first.status, 0) << first.output;
+  EXPECT_THAT(first.output, AllOf(HasSubstr("step 7 on rank 0"),
+                                  HasSubstr("schedule: 1f1b, micro-batches: 1; measured bubble: "
+                                            "112.5 %")));
+  const Result second = summarize({"--rank", "1", "--json"});
+  ASSERT_EQ(second.status, 0) << second.output;
+  const Json json = Json::parse(second.output);
+  EXPECT_EQ(json["rank"], 1);
+  EXPECT_EQ(json["run"]["schedule"], "1f1b");
+  ASSERT_EQ(json["run"]["ranks"].size(), 2U);
+  EXPECT_NEAR(json["run"]["ranks"][1]["busy_seconds"].get<double>(), 0.003, 1e-9);
+  const Result third = summarize({"--rank", "2"});
+  EXPECT_EQ(third.status, 1);
+  EXPECT_THAT(third.output, HasSubstr("the trace has no rank 2, expected one from 0 to 1"));
 }
 
 TEST_F(TraceCommandTest, ErrorsSayWhatWasFoundAndWhatToDo) {

@@ -148,6 +148,33 @@ TEST(Trace, TakesItsTimesFromTheClockThatItIsGiven) {
   EXPECT_EQ(step.events[1].lane, Lane::network);
 }
 
+/// The clock runs on while the trace works, and that time is in no event.
+TEST(Trace, AddsUpTheTimeOfItsOwnWork) {
+  const SmallProgram small;
+  Runtime runtime(host_target(1));
+  ProgramRun frame(small.program, runtime);
+  small.bind(frame);
+  double seconds = 0;
+  Trace trace(runtime, [&] { return ++seconds; });
+  frame.executor().set_trace(&trace);
+  {
+    const Trace::Step whole(&trace, 1);
+    frame.run();
+  }
+  // A node reads the clock before and after it, and once more when it is recorded.
+  const StepTrace& step = trace.step();
+  const auto nodes = static_cast<double>(small.program.nodes().size());
+  EXPECT_EQ(step.recording_seconds, nodes);
+  EXPECT_EQ(step.duration, 3 * nodes + 1);
+  EXPECT_EQ(trace.begin(), 1);
+  double next = step.start + 1;
+  for (const TraceEvent& event : step.events) {
+    EXPECT_EQ(event.start, next) << event.name;
+    EXPECT_EQ(event.duration, 1) << event.name;
+    next += 3;
+  }
+}
+
 TEST(Trace, NothingIsRecordedWithoutOne) {
   const Trace::Step whole(nullptr, 1);
   const Trace::Span span(nullptr, "next_batches", "data");

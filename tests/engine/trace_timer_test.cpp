@@ -59,5 +59,33 @@ TEST(DeviceTraceTimer, GivesEachOperationTheTimeOfItsLane) {
   EXPECT_LE(end(3), trace.step().start + trace.step().duration + kResolution);
 }
 
+TEST(DeviceTraceTimer, TimesPiecesWithinAPiece) {
+  Target target = host_target(1);
+  target.device = Device::emulated;
+  Runtime runtime(target);
+  Trace trace(runtime);
+  const std::shared_ptr<Stream> stream = runtime.accelerator()->make_stream();
+  TraceTimer timer(*runtime.accelerator(), *stream, trace);
+  EXPECT_GT(trace.step().clock_uncertainty, 0);
+  double whole_start = 0, whole_end = 0;
+  timer.begin(*stream);
+  for (const char* name : {"first", "second"}) {
+    timer.begin(*stream);
+    timer.end(*stream, {.name = name});
+  }
+  timer.end(*stream, [&](double start, double duration) {
+    whole_start = start;
+    whole_end = start + duration;
+  });
+  timer.finish();
+  const std::vector<TraceEvent>& events = trace.step().events;
+  ASSERT_EQ(events.size(), 2U);
+  EXPECT_EQ(events[0].name, "first");
+  EXPECT_LE(whole_start, events[0].start);
+  EXPECT_LE(events[0].start + events[0].duration, events[1].start);
+  EXPECT_LE(events[1].start + events[1].duration, whole_end);
+  EXPECT_THROW(timer.end(*stream, {.name = "none"}), InternalError);
+}
+
 }  // namespace
 }  // namespace tessera

@@ -88,13 +88,12 @@ inline Bits bits_of(const AttentionResults& found) {
                  found.v_gradient);
 }
 
-inline double flops_that_ran(const Trace& trace, std::string_view operation) {
+inline double flops_that_ran(const StepTrace& step, std::string_view operation) {
   double flops = 0;
-  for (const TraceEvent& event : trace.step().events) {
+  for (const TraceEvent& event : step.events) {
     if (event.name != operation) continue;
     for (const auto& [product, runs] : event.products) {
-      flops +=
-          trace.step().products[static_cast<size_t>(product)].flops() * static_cast<double>(runs);
+      flops += step.products[static_cast<size_t>(product)].flops() * static_cast<double>(runs);
     }
   }
   return flops;
@@ -144,8 +143,8 @@ inline AttentionResults run_attention(const AttentionCase& test, DType dtype, Ke
           widened(frame[program.main_gradient(q)]),
           widened(frame[program.main_gradient(k)]),
           widened(frame[program.main_gradient(v)]),
-          flops_that_ran(trace, "attention"),
-          flops_that_ran(trace, "attention_gradient")};
+          flops_that_ran(trace.step(), "attention"),
+          flops_that_ran(trace.step(), "attention_gradient")};
 }
 
 inline double largest_entry(const std::vector<double>& values) {

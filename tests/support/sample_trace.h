@@ -1,6 +1,6 @@
 #pragma once
 
-#include "engine/step_trace.h"
+#include "pipeline/run_trace.h"
 
 namespace tessera::testing {
 
@@ -39,7 +39,7 @@ inline GemmShape sample_tile() {
 }
 
 /// A step of 10 ms, of which 9 lie in events: every kind of them once.
-inline StepTrace sample_trace() {
+inline StepTrace sample_step() {
   StepTrace trace{.origin = {.processor = "a processor of 1 TFLOP/s",
                              .features = {"avx2", "amx_bf16"},
                              .threads = 2,
@@ -94,6 +94,44 @@ inline StepTrace sample_trace() {
       1);
   add({.name = "adamw", .block = "optimizer", .phase = "step", .bytes = 2e8}, 1);
   return trace;
+}
+
+/// The same step of the only rank of a run.
+inline RankTrace sample_trace() { return {.step = sample_step()}; }
+inline RunTrace sample_run_of(const RankTrace& trace) {
+  return {.schedule = {.name = "1f1b", .micro_batches = 1}, .ranks = {trace}};
+}
+
+/// A step of one micro-batch on two stages. The first one works for 2 + 3 ms, the second one for
+/// 2 + 1 ms meanwhile, within 10 ms. Each also has the sample's operations.
+inline RunTrace sample_run() {
+  const auto at = [](double from, double to, ScheduleEntry entry) {
+    return TimedEntry{.entry = entry, .start = from / 1e3, .duration = (to - from) / 1e3};
+  };
+  const BoundaryMessage activations{BoundaryKind::activations, 0, 0};
+  const BoundaryMessage gradients{BoundaryKind::gradients, 1, 0};
+  RunTrace run{.schedule = {.name = "1f1b", .micro_batches = 1}, .ranks = {}};
+  for (int rank = 0; rank < 2; ++rank) {
+    RankTrace trace{.step = sample_step(), .stage = rank, .chunks = {rank}};
+    trace.step.origin.rank = rank;
+    const double moved = (rank == 0 ? 0 : 1e-4) - trace.step.start;
+    trace.step.start += moved;
+    for (TraceEvent& event : trace.step.events) event.start += moved;
+    run.ranks.push_back(trace);
+  }
+  run.ranks[0].list = {at(1, 3, ChunkAction{ActionKind::forward, 0, 0}),
+                       at(3, 3.1, MessageEntry{MessageCall::post_send, activations}),
+                       at(3.1, 3.2, MessageEntry{MessageCall::post_receive, gradients}),
+                       at(3.2, 6.5, MessageEntry{MessageCall::wait_receive, gradients}),
+                       at(6.5, 9.5, ChunkAction{ActionKind::backward, 0, 0}),
+                       at(9.5, 9.6, MessageEntry{MessageCall::wait_send, activations})};
+  run.ranks[1].list = {at(0.2, 0.3, MessageEntry{MessageCall::post_receive, activations}),
+                       at(0.3, 3.3, MessageEntry{MessageCall::wait_receive, activations}),
+                       at(3.3, 5.3, ChunkAction{ActionKind::forward, 1, 0}),
+                       at(5.3, 6.3, ChunkAction{ActionKind::backward, 1, 0}),
+                       at(6.3, 6.4, MessageEntry{MessageCall::post_send, gradients}),
+                       at(6.4, 6.6, MessageEntry{MessageCall::wait_send, gradients})};
+  return run;
 }
 
 }  // namespace tessera::testing

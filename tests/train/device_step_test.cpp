@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "data/loader.h"
-#include "engine/step_trace.h"
 #include "metrics/metrics.h"
+#include "pipeline/run_trace.h"
 #include "plan/run_target.h"
 #include "plan/step_plan.h"
 #include "support/error_of.h"
@@ -130,7 +130,7 @@ StepTrace traced_step(const fs::path& folder, const std::string& device) {
                      "model.experts_per_token=0", "model.expert_size=0"});
   train(config, kQuiet, Logger());
   EXPECT_EQ(read_metrics(fs::path(config.run.directory) / "metrics.jsonl").size(), 4U);
-  return read_trace(fs::path(config.run.directory) / "trace.json");
+  return read_trace(fs::path(config.run.directory) / "trace.json").ranks.front().step;
 }
 
 TEST(DeviceStep, TheNextStepsGradientsAreNotTakenForThoseOfTheStepThatIsNotFinite) {

@@ -1,5 +1,6 @@
-// Shows the account of a step. account_text() writes a heading, a table for each list of rows and
-// one of the matrix products. account_json() writes the same as JSON.
+// Shows the account of a step. account_text() writes a heading, a table of the ranks if there are
+// several, a table for each list of rows and one of the matrix products. account_json() writes the
+// same as JSON.
 
 #include <algorithm>
 #include <utility>
@@ -124,8 +125,9 @@ std::string alone_text(const StepAccount& account) {
 std::string heading(const StepAccount& account) {
   const TraceOrigin& origin = account.origin;
   const Ceilings& ceilings = account.ceilings;
+  const std::string rank = account.run ? fmt::format(" on rank {}", origin.rank) : "";
   std::string text = fmt::format(
-      "step {}: {} ms, {} tokens, {} tokens/s; {}, {} threads, {}\n", account.step,
+      "step {}{}: {} ms, {} tokens, {} tokens/s; {}, {} threads, {}\n", account.step, rank,
       milliseconds(account.seconds), origin.tokens,
       format_count(account.seconds > 0 ? static_cast<double>(origin.tokens) / account.seconds : 0),
       word(origin.precision), origin.threads, machine_name(origin));
@@ -182,10 +184,51 @@ OrderedJson ceiling_json(double value, const std::string& source) {
   return {{"per_second", value}, {"source", source}};
 }
 
+/// Returns the account of all ranks: a line and a table.
+std::string run_account_text(const RunAccount& account) {
+  const TracedSchedule& schedule = account.schedule;
+  std::string text = fmt::format(
+      "passes of {} ranks: {} ms; stages: {}, schedule: {}, micro-batches: {}; measured bubble: "
+      "{:.1f} %\n",
+      account.ranks.size(), milliseconds(account.seconds), account.stages, schedule.name,
+      schedule.micro_batches, 100 * account.bubble);
+  if (account.clock_uncertainty > 0) {
+    text +=
+        fmt::format("the ranks' clocks agree to {}\n", format_seconds(account.clock_uncertainty));
+  }
+  Table table({"rank", "stage", "busy ms", "idle ms", "waits ms", "idle of busy"});
+  for (const RankTime& rank : account.ranks) {
+    const double ratio = rank.busy_seconds > 0 ? rank.idle_seconds / rank.busy_seconds : 0;
+    table.add({std::to_string(rank.rank), std::to_string(rank.stage),
+               milliseconds(rank.busy_seconds), milliseconds(rank.idle_seconds),
+               milliseconds(rank.wait_seconds), fmt::format("{:.1f} %", 100 * ratio)});
+  }
+  return text + table.text();
+}
+
+OrderedJson run_account_json(const RunAccount& account) {
+  OrderedJson ranks = OrderedJson::array();
+  for (const RankTime& rank : account.ranks) {
+    ranks.push_back({{"rank", rank.rank},
+                     {"stage", rank.stage},
+                     {"busy_seconds", rank.busy_seconds},
+                     {"idle_seconds", rank.idle_seconds},
+                     {"wait_seconds", rank.wait_seconds}});
+  }
+  return {{"schedule", account.schedule.name},
+          {"stages", account.stages},
+          {"micro_batches", account.schedule.micro_batches},
+          {"seconds", account.seconds},
+          {"bubble", account.bubble},
+          {"clock_uncertainty_seconds", account.clock_uncertainty},
+          {"ranks", ranks}};
+}
+
 }  // namespace
 
 std::string account_text(const StepAccount& account) {
   std::string text = heading(account);
+  if (account.run) text += fmt::format("\n{}", run_account_text(*account.run));
   for (const auto& [title, rows] : {std::pair("part", &account.parts),
                                     {"block", &account.blocks},
                                     {"pass", &account.phases},
@@ -200,6 +243,7 @@ std::string account_json(const StepAccount& account) {
   const TraceOrigin& origin = account.origin;
   OrderedJson json{
       {"step", account.step},
+      {"rank", origin.rank},
       {"processor", origin.processor},
       {"device", word(origin.device)},
       {"accelerator", origin.accelerator},
@@ -219,6 +263,7 @@ std::string account_json(const StepAccount& account) {
   json["passes"] = rows_json(account.phases, account);
   json["operations"] = rows_json(account.operations, account);
   json["products"] = products_json(account);
+  if (account.run) json["run"] = run_account_json(*account.run);
   return json.dump(1) + "\n";
 }
 

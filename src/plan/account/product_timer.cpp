@@ -110,14 +110,19 @@ ProductTimer measuring_timer(const TraceOrigin& origin, ProductMeasuring measuri
   return MeasuringTimer(origin.threads, std::move(measuring));
 }
 
-StepAccount summarize_trace(const fs::path& run_or_file, const CeilingSources& sources) {
-  const StepTrace trace =
+StepAccount summarize_trace(const fs::path& run_or_file, std::optional<int> rank,
+                            const CeilingSources& sources) {
+  const RunTrace run =
       read_trace(is_folder(run_or_file) ? run_or_file / "trace.json" : run_or_file);
+  const RankTrace& trace = rank ? run.of_rank(*rank) : run.ranks.front();
+  const TraceOrigin& origin = trace.step.origin;
   // The timer is made first: on another machine this throws before anything is measured.
-  const ProductTimer timer = sources.measure ? measuring_timer(trace.origin) : ProductTimer();
+  const ProductTimer timer = sources.measure ? measuring_timer(origin) : ProductTimer();
   // A step's threads are bound to cores unless run.bind_threads is false, so these are bound, too.
-  const BoundTeam team(sources.measure ? trace.origin.threads : 1);
-  return account_for(trace, find_ceilings(trace.origin, sources), timer);
+  const BoundTeam team(sources.measure ? origin.threads : 1);
+  StepAccount account = account_for(trace, find_ceilings(origin, sources), timer);
+  if (run.ranks.size() > 1) account.run = account_for_run(run);
+  return account;
 }
 
 }  // namespace tessera

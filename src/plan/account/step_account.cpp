@@ -17,6 +17,7 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "program/program.h"
 
 namespace tessera {
@@ -209,6 +210,21 @@ void split_products(StepAccount& account, const StepTrace& trace) {
   account.parts.insert(account.parts.begin(), std::move(products));
 }
 
+/// Returns a rank's step with an event for each wait of its stage's list.
+StepTrace step_with_waits(const RankTrace& rank) {
+  StepTrace step = rank.step;
+  for (const TimedEntry& entry : rank.list) {
+    if (!is_wait(entry.entry)) continue;
+    step.events.push_back({.name = std::string(word(std::get<MessageEntry>(entry.entry).call)),
+                           .block = "messages",
+                           .phase = "step",
+                           .lane = Lane::network,
+                           .start = entry.start,
+                           .duration = entry.duration});
+  }
+  return step;
+}
+
 /// Returns the seconds covered by events of any lane. Lanes may overlap.
 double covered_seconds(const StepTrace& trace) {
   std::vector<std::pair<double, double>> spans;
@@ -227,14 +243,16 @@ double covered_seconds(const StepTrace& trace) {
 
 }  // namespace
 
-StepAccount account_for(const StepTrace& trace, const Ceilings& ceilings,
+StepAccount account_for(const RankTrace& rank, const Ceilings& ceilings,
                         const ProductTimer& timer) {
+  const StepTrace trace = step_with_waits(rank);
+  const double seconds = trace.duration - trace.recording_seconds;
   StepAccount account{.origin = trace.origin,
                       .step = trace.number,
                       .ceilings = ceilings,
                       .measured = bool(timer),
-                      .seconds = trace.duration,
-                      .idle_seconds = trace.duration - covered_seconds(trace)};
+                      .seconds = seconds,
+                      .idle_seconds = seconds - covered_seconds(trace)};
   Products products(trace, timer);
   AccountRows operations(trace, ceilings), blocks(trace, ceilings), phases(trace, ceilings),
       parts(trace, ceilings);

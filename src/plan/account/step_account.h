@@ -3,14 +3,16 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/file.h"
 #include "base/words.h"
-#include "engine/step_trace.h"
 #include "hardware/processor.h"
+#include "pipeline/run_trace.h"
+#include "plan/account/run_account.h"
 
 namespace tessera {
 
@@ -84,14 +86,14 @@ struct ProductRow {
   double seconds = 0;  ///< one run alone; 0 if not measured
 };
 
-/// The account of the time of one step. The rows of each list of AccountRow and the idle time add
-/// up to the step if lanes do not overlap, as on the processor.
+/// The account of the time of one step on one rank. The rows of each list of AccountRow and the
+/// idle time add up to the step if lanes do not overlap, as on the processor.
 struct StepAccount {
   TraceOrigin origin;
   int64_t step = 0;
   Ceilings ceilings;
   bool measured = false;    ///< true if the products were timed alone
-  double seconds = 0;       ///< of the step
+  double seconds = 0;       ///< of the step, without the time in which the trace itself worked
   double idle_seconds = 0;  ///< in no event of any lane
   /// The FLOPs that the model demands, forward and backward, which MFU counts. They are not reduced
   /// by document masks, nor by tokens that experts drop.
@@ -106,6 +108,7 @@ struct StepAccount {
   /// is negative if the products ran faster in the step than alone.
   std::vector<AccountRow> parts;
   std::vector<ProductRow> products;
+  std::optional<RunAccount> run;  ///< of all ranks, if the trace has several
 };
 
 /// A function that returns the seconds that one run of a product takes alone.
@@ -116,8 +119,9 @@ inline Processor processor_of(const TraceOrigin& origin) {
   return {.name = origin.processor, .features = origin.features, .threads = origin.threads};
 }
 
-/// Returns the account of a step. If a timer is given, it times each distinct product once.
-StepAccount account_for(const StepTrace& trace, const Ceilings& ceilings,
+/// Returns the account of a rank's step. Its waits for messages count as communication. If a timer
+/// is given, it times each distinct product once.
+StepAccount account_for(const RankTrace& trace, const Ceilings& ceilings,
                         const ProductTimer& timer = {});
 
 /// Returns the account as tables for a terminal.
@@ -126,10 +130,11 @@ std::string account_text(const StepAccount& account);
 /// Returns the account as one JSON object. Times are in seconds; rates are not written.
 std::string account_json(const StepAccount& account);
 
-/// Reads a trace from a run's folder or from a file, and returns the account of its step. If the
-/// sources say `measure`, times each of the step's matrix products alone, on threads bound like a
-/// step's. Throws Error as read_trace() and find_ceilings() do, and before anything is measured if
-/// the trace comes from another machine.
-StepAccount summarize_trace(const fs::path& run_or_file, const CeilingSources& sources);
+/// Reads a trace from a run's folder or from a file, and returns the account of its step on `rank`,
+/// or on the first rank that the trace has. If the sources say `measure`, times each of the step's
+/// matrix products alone, on threads bound like a step's. Throws Error as read_trace(), of_rank()
+/// and find_ceilings() do, and before anything is measured if the trace comes from another machine.
+StepAccount summarize_trace(const fs::path& run_or_file, std::optional<int> rank,
+                            const CeilingSources& sources);
 
 }  // namespace tessera

@@ -16,7 +16,7 @@ using ::testing::Not;
 
 class CeilingsTest : public ::testing::Test {
  protected:
-  CeilingsTest() : origin_(testing::sample_trace().origin) {
+  CeilingsTest() : origin_(testing::sample_step().origin) {
     hardware_.processor = {
         .name = origin_.processor, .features = origin_.features, .threads = origin_.threads};
     const auto square = [](DType dtype, double rate) {

@@ -127,8 +127,8 @@ TEST(StepAccount, NamesTheCeilingByTheRoofline) {
 
 TEST(StepAccount, MaskedTilesAreNoWorkOfItsOwn) {
   // Of 10 GFLOP that the causal triangle has, documents leave 0.1.
-  StepTrace trace = testing::sample_trace();
-  trace.events[3].flops = 1e10;
+  RankTrace trace = testing::sample_trace();
+  trace.step.events[3].flops = 1e10;
   const AccountRow plain = row(account_for(trace, kCeilings).operations, "attention");
   EXPECT_DOUBLE_EQ(plain.flops, 104857600);
   EXPECT_EQ(plain.reason, "products at the GEMM peak 10 %");
@@ -141,9 +141,9 @@ TEST(StepAccount, MaskedTilesAreNoWorkOfItsOwn) {
 }
 
 TEST(StepAccount, RatesOfProductsAloneLeaveOutWhatIsNoProduct) {
-  StepTrace trace = testing::sample_trace();
-  trace.events[4].name = "linear";
-  trace.events[4].products.clear();
+  RankTrace trace = testing::sample_trace();
+  trace.step.events[4].name = "linear";
+  trace.step.events[4].products.clear();
   // Of 2.5 GFLOP of three calls, the products of two have 1.5 and take 1.4 of 5 ms alone; the third
   // call takes 1 ms at the peak.
   EXPECT_EQ(row(account_for(trace, kCeilings, sample_time).operations, "linear").reason,
@@ -151,9 +151,9 @@ TEST(StepAccount, RatesOfProductsAloneLeaveOutWhatIsNoProduct) {
 }
 
 TEST(StepAccount, ProductsAloneAreAllOfARowWhateverLimitsIt) {
-  StepTrace trace = testing::sample_trace();
-  trace.events[1].bytes = 2e8;  // 2 ms, its product 0.8
-  trace.events[3].bytes = 1e8;  // 1 ms, its products 0.2
+  RankTrace trace = testing::sample_trace();
+  trace.step.events[1].bytes = 2e8;  // 2 ms, its product 0.8
+  trace.step.events[3].bytes = 1e8;  // 1 ms, its products 0.2
   const StepAccount account = account_for(trace, kCeilings, sample_time);
   // 1.4 of 3 ms, of which the second call's 0.6 are a floor.
   EXPECT_EQ(row(account.operations, "linear").reason,
@@ -181,8 +181,8 @@ TEST(StepAccount, ARestBelowZeroIsExplained) {
 }
 
 TEST(StepAccount, ProductsOfTheOptimizerStayThere) {
-  StepTrace trace = testing::sample_trace();
-  trace.events[6].products = {{trace.index_of(testing::sample_tile()), 100}};
+  RankTrace trace = testing::sample_trace();
+  trace.step.events[6].products = {{trace.step.index_of(testing::sample_tile()), 100}};
   const StepAccount account = account_for(trace, kCeilings, sample_time);
   EXPECT_NEAR(account.alone_seconds, 2.9e-3, 1e-12);
   EXPECT_NEAR(row(account.parts, "matrix products at stand-alone speed").seconds, 2.8e-3, 1e-12);
@@ -191,9 +191,9 @@ TEST(StepAccount, ProductsOfTheOptimizerStayThere) {
 }
 
 TEST(StepAccount, FlopsOfNoProductAreNamed) {
-  StepTrace trace = testing::sample_trace();
+  RankTrace trace = testing::sample_trace();
   EXPECT_DOUBLE_EQ(account_for(trace, kCeilings).flops_in_no_product, 0);
-  trace.events[1].products.clear();
+  trace.step.events[1].products.clear();
   EXPECT_DOUBLE_EQ(account_for(trace, kCeilings).flops_in_no_product, 1e9);
   EXPECT_THAT(account_text(account_for(trace, kCeilings)), HasSubstr("1.00 GFLOP are of kernels"));
 }
@@ -229,7 +229,7 @@ TEST(StepAccount, JsonHasWhatTheTextHas) {
 
 /// Two collectives of 1 ms: one while the compute lane works, one while it waits.
 TEST(StepAccount, CommunicationIsNotIdle) {
-  StepTrace trace{.number = 1, .duration = 0.010};
+  RankTrace trace{.step = {.number = 1, .duration = 0.010}};
   const auto event = [](const char* name, Lane lane, double start, double duration) {
     TraceEvent result;
     result.name = name;
@@ -238,7 +238,7 @@ TEST(StepAccount, CommunicationIsNotIdle) {
     result.duration = duration;
     return result;
   };
-  trace.events = {
+  trace.step.events = {
       event("norm", Lane::compute, 0, 0.004), event("all_reduce", Lane::network, 0.002, 0.001),
       event("all_gather", Lane::network, 0.004, 0.001), event("norm", Lane::compute, 0.006, 0.002)};
   const StepAccount account = account_for(trace, {});
@@ -248,13 +248,28 @@ TEST(StepAccount, CommunicationIsNotIdle) {
   EXPECT_NEAR(row(account.parts, "operations without matrix products").seconds, 0.006, 1e-12);
 }
 
+/// A wait of the stage's list is communication, and recording is no part of the step.
+TEST(StepAccount, WaitsForMessagesAreNotIdleAndRecordingIsNoTime) {
+  RankTrace trace = testing::sample_run().ranks[0];
+  trace.step.events.resize(1);
+  trace.step.recording_seconds = 0.002;
+  const StepAccount account = account_for(trace, {});
+  EXPECT_NEAR(account.seconds, 0.008, 1e-12);
+  // 1 ms of data, 3.3 ms for gradients and 0.1 ms until the activations are taken.
+  EXPECT_NEAR(account.idle_seconds, 0.008 - 0.001 - 0.0033 - 0.0001, 1e-12);
+  EXPECT_NEAR(row(account.operations, "wait receive").seconds, 0.0033, 1e-12);
+  EXPECT_NEAR(row(account.blocks, "messages").seconds, 0.0034, 1e-12);
+  EXPECT_NEAR(row(account.parts, "communication, waiting for other ranks included").seconds, 0.0034,
+              1e-12);
+}
+
 TEST(StepAccount, AStepOfNothingIsIdle) {
-  const StepTrace empty{.number = 1, .duration = 0.25};
+  const RankTrace empty{.step = {.number = 1, .duration = 0.25}};
   const StepAccount account = account_for(empty, kCeilings, sample_time);
   EXPECT_DOUBLE_EQ(account.idle_seconds, 0.25);
   EXPECT_TRUE(account.operations.empty());
   EXPECT_THAT(account_text(account), HasSubstr("100.0 %"));
-  EXPECT_THAT(account_text(account_for({.number = 1}, kCeilings)), HasSubstr("0.00 ms"));
+  EXPECT_THAT(account_text(account_for({.step = {.number = 1}}, kCeilings)), HasSubstr("0.00 ms"));
 }
 
 }  // namespace

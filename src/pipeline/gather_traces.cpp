@@ -1,0 +1,70 @@
+#include "pipeline/gather_traces.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <vector>
+
+namespace tessera {
+namespace {
+
+/// Tells the time by the first rank's clock.
+class CommonClock {
+ public:
+  explicit CommonClock(const OwnTrace& own) : own_(own) {}
+
+  /// Returns the first rank's time at a moment that the trace counts from its beginning.
+  double at(double since_begin) const {
+    const double time = own_.begin + since_begin;
+    const double between = own_.after.at - own_.before.at;
+    const double share = between > 0 ? (time - own_.before.at) / between : 0;
+    return time + std::lerp(own_.before.seconds, own_.after.seconds, share);
+  }
+  double uncertainty() const { return std::max(own_.before.uncertainty, own_.after.uncertainty); }
+
+ private:
+  const OwnTrace& own_;
+};
+
+/// Returns the lowest of the numbers that the ranks give.
+double lowest(double own, const RankControl& control) {
+  double result = own;
+  for (const uint64_t bits : control.gather(std::array{std::bit_cast<uint64_t>(own)})) {
+    result = std::min(result, std::bit_cast<double>(bits));
+  }
+  return result;
+}
+
+/// Moves everything in a rank's trace to the axis of all ranks, which begins at `zero`.
+void move_to_axis(RankTrace& trace, const CommonClock& clock, double zero) {
+  const auto move = [&](double& start, double& duration) {
+    const double end = clock.at(start + duration) - zero;
+    start = clock.at(start) - zero;
+    duration = end - start;
+  };
+  move(trace.step.start, trace.step.duration);
+  for (TraceEvent& event : trace.step.events) move(event.start, event.duration);
+  for (TimedEntry& entry : trace.list) move(entry.start, entry.duration);
+  trace.step.clock_uncertainty += clock.uncertainty();
+}
+
+}  // namespace
+
+std::string gather_traces(OwnTrace own, const TracedSchedule& schedule,
+                          const RankControl& control) {
+  const CommonClock clock(own);
+  const double zero = lowest(clock.at(own.trace.step.start), control);
+  move_to_axis(own.trace, clock, zero);
+  RankTraceText text = rank_trace_text(own.trace);
+  std::vector<std::string> events = control.texts_for_first(text.events);
+  std::vector<std::string> entries = control.texts_for_first(text.entry);
+  if (!control.is_first()) return "";
+  std::vector<RankTraceText> texts;
+  for (size_t rank = 0; rank < events.size(); ++rank) {
+    texts.push_back({std::move(events[rank]), std::move(entries[rank])});
+  }
+  return run_trace_text(schedule, texts);
+}
+
+}  // namespace tessera

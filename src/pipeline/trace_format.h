@@ -1,0 +1,59 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/worded.h"
+#include "pipeline/schedule.h"
+
+namespace tessera {
+
+// What the writer and the reader of a trace's file have in common. The file is JSON in the trace
+// event format:
+//
+//   {"traceEvents": [for each rank: its names, the event of the whole step, its list, its
+//   operations],
+//    "displayTimeUnit": "ms",
+//    "otherData": {"tessera_trace": version, "schedule": its name, "micro_batches": a number,
+//                  "ranks": [for each rank: its place in the mesh, its TraceOrigin, and "products":
+//                            each GemmShape once]}}
+//
+// In an event "pid" is the rank, "tid" its TraceTrack, and "cat" the block of the model, "step",
+// "action" or "message". "args" of an operation has the phase, the layer, the cost and the matrix
+// products as pairs of [index of the product, runs]; what is zero or empty is left out. "args" of
+// an entry of the list has its kind, chunk and micro-batch, and for a message the call. A message
+// also has two flow events, "s" in the post of its sender and "f" in the wait of its receiver.
+//
+// Version 2 had one rank, whose origin and products were fields of "otherData", and no list. A
+// lane was the thread.
+
+inline constexpr double kMicrosecondsPerSecond = 1e6;  // the format's times are in microseconds
+inline constexpr const char* kTraceVersionKey = "tessera_trace";
+inline constexpr int kTraceVersion = 3;
+inline constexpr int kTraceVersionOfOneRank = 2;
+
+// The categories of events that are no operations.
+inline constexpr std::string_view kStepCategory = "step";  // the event that spans all others
+inline constexpr std::string_view kActionCategory = "action";
+inline constexpr std::string_view kMessageCategory = "message";
+
+/// A thread of a rank in the file. The first one is at the top.
+enum class TraceTrack { schedule, compute, network };
+template <>
+inline constexpr std::array<std::string_view, 3> kWordsOf<TraceTrack>{"schedule", "compute",
+                                                                      "network"};
+inline constexpr int kTraceTracks = 3;
+
+/// Returns the id of a rank's thread. No two threads of a file have the same id, and none has the
+/// id of its process, which Perfetto would take for a main thread and move to the top.
+constexpr int64_t track_id(int rank, TraceTrack track) {
+  return int64_t{kTraceTracks} * (rank + 1) + static_cast<int>(track);
+}
+
+/// Returns the id of a message's flow, distinct in the whole file. `pipeline` is the first rank of
+/// the pipeline within which it is sent.
+std::string flow_id(int pipeline, const BoundaryMessage& message);
+
+}  // namespace tessera

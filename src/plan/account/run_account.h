@@ -1,0 +1,32 @@
+#pragma once
+
+#include <vector>
+
+#include "pipeline/run_trace.h"
+
+namespace tessera {
+
+/// The time of one rank in the passes of a step. Idle time is all that is not in an action.
+struct RankTime {
+  int rank = 0;
+  int stage = 0;
+  double busy_seconds = 0;  ///< in actions
+  double idle_seconds = 0;
+  double wait_seconds = 0;  ///< the part of the idle time in waits for messages
+};
+
+/// The account of the passes of a traced step on all ranks: from the start of the first action of
+/// any rank to the end of the last one.
+struct RunAccount {
+  TracedSchedule schedule;
+  int stages = 1;
+  double seconds = 0;
+  double bubble = 0;             ///< idle time of all ranks over their busy time (Llama 3, 3.1.1)
+  double clock_uncertainty = 0;  ///< the largest of the ranks, in seconds
+  std::vector<RankTime> ranks;
+};
+
+/// Returns the account of a trace.
+RunAccount account_for_run(const RunTrace& trace);
+
+}  // namespace tessera

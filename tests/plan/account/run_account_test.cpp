@@ -1,0 +1,63 @@
+#include "plan/account/run_account.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "plan/account/step_account.h"
+#include "support/sample_trace.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Json = nlohmann::json;
+
+/// The actions are between 1 and 9.5 ms. The first stage works for 5 ms of these, the second for 3.
+TEST(RunAccount, ComparesTheRanksBetweenTheFirstActionAndTheLast) {
+  const RunAccount account = account_for_run(testing::sample_run());
+  EXPECT_EQ(account.schedule.name, "1f1b");
+  EXPECT_EQ(account.stages, 2);
+  EXPECT_NEAR(account.seconds, 8.5e-3, 1e-12);
+  EXPECT_NEAR(account.bubble, (3.5 + 5.5) / 8, 1e-12);
+  ASSERT_EQ(account.ranks.size(), 2U);
+  EXPECT_NEAR(account.ranks[0].busy_seconds, 5e-3, 1e-12);
+  EXPECT_NEAR(account.ranks[0].idle_seconds, 3.5e-3, 1e-12);
+  EXPECT_NEAR(account.ranks[0].wait_seconds, 3.3e-3, 1e-12) << "not the wait after the last action";
+  EXPECT_EQ(account.ranks[1].stage, 1);
+  EXPECT_NEAR(account.ranks[1].idle_seconds, 5.5e-3, 1e-12);
+  EXPECT_NEAR(account.ranks[1].wait_seconds, 2.3e-3 + 0.2e-3, 1e-12)
+      << "not the wait before the first action";
+}
+
+TEST(RunAccount, OfRanksWithoutActionsHasNoBubble) {
+  const RunAccount account = account_for_run(testing::sample_run_of(testing::sample_trace()));
+  EXPECT_EQ(account.seconds, 0);
+  EXPECT_EQ(account.bubble, 0);
+}
+
+TEST(RunAccount, IsShownWithTheStepOfARank) {
+  RunTrace run = testing::sample_run();
+  StepAccount account = account_for(run.ranks[1], {});
+  EXPECT_THAT(account_text(account), Not(HasSubstr("bubble")));
+  EXPECT_FALSE(Json::parse(account_json(account)).contains("run"));
+  account.run = account_for_run(run);
+  EXPECT_THAT(account_text(account),
+              AllOf(HasSubstr("step 7 on rank 1: 10.00 ms"),
+                    HasSubstr("passes of 2 ranks: 8.50 ms; stages: 2, schedule: 1f1b, "
+                              "micro-batches: 1; measured bubble: 112.5 %"),
+                    HasSubstr("   1      1     3.00     5.50      2.50       183.3 %"),
+                    Not(HasSubstr("clocks"))));
+  const Json json = Json::parse(account_json(account));
+  EXPECT_EQ(json["rank"], 1);
+  EXPECT_NEAR(json["run"]["bubble"].get<double>(), 1.125, 1e-12);
+  EXPECT_NEAR(json["run"]["ranks"][0]["wait_seconds"].get<double>(), 3.3e-3, 1e-12);
+  run.ranks[1].step.clock_uncertainty = 25e-6;
+  account.run = account_for_run(run);
+  EXPECT_THAT(account_text(account), HasSubstr("the ranks' clocks agree to 25 us"));
+}
+
+}  // namespace
+}  // namespace tessera

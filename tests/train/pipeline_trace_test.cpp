@@ -1,0 +1,158 @@
+// Traced steps of several ranks: one file, on one axis of times.
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "config/mesh_of.h"
+#include "config/pipeline_of.h"
+#include "config/resolve.h"
+#include "pipeline/run_trace.h"
+#include "plan/account/run_account.h"
+#include "support/trace_of_schedule.h"
+#include "train/rank_runs.h"
+
+namespace tessera {
+namespace {
+
+using Keys = std::vector<std::string>;
+using Coordinates = std::map<std::string, int>;
+
+class PipelineTrace : public Ranks {
+ protected:
+  static RunConfig traced(const std::string& run, const Keys& more) {
+    Keys keys{"model.layers=4",
+              "model.hidden_size=16",
+              "model.feed_forward_size=24",
+              "train.steps=2",
+              "checkpoint.every=0",
+              "optimizer.warmup_steps=1",
+              "parallel.schedule=\"1f1b\"",
+              "run.trace_step=2"};
+    keys.insert(keys.end(), more.begin(), more.end());
+    return config(run, keys);
+  }
+  static RunTrace trace_of(const std::string& run) {
+    return read_trace(folder(run) / "trace.json");
+  }
+  static PipelineSchedule schedule_of(const RunConfig& config, int ranks) {
+    const RunConfig resolved = resolve(config);
+    return pipeline_schedule(resolved, mesh_of(resolved, ranks));
+  }
+};
+
+TEST_F(PipelineTrace, OfFourStagesHasTheListOfEachInOrder) {
+  const std::vector<std::pair<std::string, Keys>> schedules{
+      {"1f1b", {}},
+      {"interleaved",
+       {"parallel.schedule=\"interleaved\"", "parallel.virtual_stages=2", "model.layers=8"}},
+      {"zb-v", {"parallel.schedule=\"zb-v\"", "model.layers=8"}}};
+  for (const auto& [run, keys] : schedules) {
+    SCOPED_TRACE(run);
+    Keys all = keys;
+    all.emplace_back("parallel.pipeline=4");
+    const RunConfig config = traced(run, all);
+    train_on(4, config);
+    const RunTrace trace = trace_of(run);
+    ASSERT_EQ(trace.ranks.size(), 4U);
+    testing::expect_trace_of(schedule_of(config, 4), trace);
+    for (const RankTrace& rank : trace.ranks) {
+      EXPECT_EQ(rank.stage, rank.rank());
+      EXPECT_EQ(rank.step.number, 2);
+      EXPECT_EQ(rank.step.clock_uncertainty, 0) << "threads share a clock";
+      EXPECT_FALSE(rank.step.products.empty());
+    }
+  }
+}
+
+TEST_F(PipelineTrace, NamesThePlaceOfEachRankInTheMesh) {
+  const RunConfig config =
+      traced("mesh", {"parallel.pipeline=2", "parallel.tensor=2", "train.global_batch=16"});
+  train_on(8, config);
+  const RunTrace trace = trace_of("mesh");
+  ASSERT_EQ(trace.ranks.size(), 8U);
+  testing::expect_trace_of(schedule_of(config, 8), trace);
+  EXPECT_EQ(trace.ranks[0].coordinates, (Coordinates{{"tensor", 0}, {"data", 0}}));
+  EXPECT_EQ(trace.ranks[3].coordinates, (Coordinates{{"tensor", 1}, {"data", 0}}));
+  EXPECT_EQ(trace.ranks[3].stage, 1);
+  EXPECT_EQ(trace.ranks[3].pipeline, 1);
+  EXPECT_EQ(trace.ranks[4].coordinates, (Coordinates{{"tensor", 0}, {"data", 1}}));
+  EXPECT_EQ(trace.ranks[4].pipeline, 4);
+}
+
+TEST_F(PipelineTrace, OfRanksWithoutAPipelineHasTheirListsToo) {
+  const RunConfig config = traced("data", {"parallel.schedule=\"\""});
+  train_on(2, config);
+  const RunTrace trace = trace_of("data");
+  ASSERT_EQ(trace.ranks.size(), 2U);
+  testing::expect_trace_of(schedule_of(config, 2), trace);
+  EXPECT_EQ(trace.ranks[1].coordinates, (Coordinates{{"data", 1}}));
+}
+
+/// The device's clock times the actions, and waits for messages.
+TEST_F(PipelineTrace, OfEmulatedDevicesHasTheirTimes) {
+  const RunConfig config =
+      traced("devices", {"parallel.pipeline=2", "run.device=\"emulated\"", "run.hardware=\"\"",
+                         "train.precision=\"fp32\"", "model.layers=2"});
+  train_on(2, config);
+  const RunTrace trace = trace_of("devices");
+  ASSERT_EQ(trace.ranks.size(), 2U);
+  testing::expect_trace_of(schedule_of(config, 2), trace);
+  for (const RankTrace& rank : trace.ranks) {
+    EXPECT_GT(rank.step.clock_uncertainty, 0);
+    // Each operation of a pass is in an action. The rest are of the data and the update.
+    for (const TraceEvent& event : rank.step.events) {
+      if (event.phase != "forward" && event.phase != "backward") continue;
+      const bool in_action = std::ranges::any_of(rank.list, [&](const TimedEntry& entry) {
+        constexpr double kRounding = 2e-9;
+        return std::holds_alternative<ChunkAction>(entry.entry) &&
+               event.start >= entry.start - kRounding &&
+               event.start + event.duration <= entry.end() + kRounding;
+      });
+      EXPECT_TRUE(in_action) << event.name;
+    }
+  }
+}
+
+TEST_F(PipelineTrace, IsWhatTheSummaryAddsUp) {
+  train_on(4, traced("summed", {"parallel.pipeline=4"}));
+  const RunTrace trace = trace_of("summed");
+  const RunAccount account = account_for_run(trace);
+  EXPECT_EQ(account.stages, 4);
+  double first = trace.ranks[0].step.duration, last = 0, busy_of_all = 0;
+  for (const RankTrace& rank : trace.ranks) {
+    for (const TimedEntry& entry : rank.list) {
+      if (!std::holds_alternative<ChunkAction>(entry.entry)) continue;
+      first = std::min(first, entry.start);
+      last = std::max(last, entry.end());
+      busy_of_all += entry.duration;
+    }
+  }
+  EXPECT_DOUBLE_EQ(account.seconds, last - first);
+  EXPECT_NEAR(account.bubble, (4 * (last - first) - busy_of_all) / busy_of_all, 1e-9);
+  for (size_t i = 0; i < 4; ++i) {
+    double busy = 0, waits = 0;
+    for (const TimedEntry& entry : trace.ranks[i].list) {
+      if (std::holds_alternative<ChunkAction>(entry.entry)) busy += entry.duration;
+      // The last stage waits before the first action begins, and the first one after the last.
+      if (is_wait(entry.entry) && entry.end() > first && entry.start < last) {
+        waits += std::min(entry.end(), last) - std::max(entry.start, first);
+      }
+    }
+    EXPECT_NEAR(account.ranks[i].busy_seconds, busy, 1e-12);
+    EXPECT_NEAR(account.ranks[i].idle_seconds, last - first - busy, 1e-12);
+    EXPECT_NEAR(account.ranks[i].wait_seconds, waits, 1e-12);
+    EXPECT_LE(waits, account.ranks[i].idle_seconds);
+  }
+}
+
+/// A run that is traced has the losses of one that is not.
+TEST_F(PipelineTrace, ChangesNoResult) {
+  train_on(4, traced("with", {"parallel.pipeline=4"}));
+  train_on(4, traced("without", {"parallel.pipeline=4", "run.trace_step=0"}));
+  expect_same_training(metrics("with"), metrics("without"), 0);
+}
+
+}  // namespace
+}  // namespace tessera
