@@ -21,6 +21,7 @@
 #include "base/monotonic.h"
 #include "base/quantile.h"
 #include "base/text.h"
+#include "comm/clock_offset.h"
 #include "comm/in_process/run_mesh.h"
 #include "comm/process_groups.h"
 #include "comm/rank_control.h"
@@ -38,7 +39,7 @@
 namespace tessera {
 namespace {
 
-/// What a rank did in one run. Times are those of monotonic_seconds().
+/// What a rank did in one run. Times are seconds of the first rank's clock.
 struct RankRun {
   std::vector<TimedAction> actions;
   double end = 0;  ///< of the whole list
@@ -83,17 +84,17 @@ class TimedRank {
     });
   }
 
-  /// Runs the list.
-  RankRun run() {
+  /// Runs the list. The first rank's clock is `ahead` seconds ahead of this rank's.
+  RankRun run(double ahead) {
     RankRun result;
     runner_.run(list_, [&](const StageAction& entry) {
       const double seconds_of_nodes = this->seconds_of_nodes(entry.run);
-      const double start = monotonic_seconds();
+      const double start = monotonic_seconds() + ahead;
       const double seconds = times_.of(entry.action);
       result.actions.push_back({.action = entry.action, .start = start, .end = start + seconds});
       wait(seconds - seconds_of_nodes);
     });
-    result.end = monotonic_seconds();
+    result.end = monotonic_seconds() + ahead;
     return result;
   }
 
@@ -285,9 +286,10 @@ std::optional<ScheduleMeasurement> measure_as_rank(const ScheduleTask& task, con
   Repeats own = repeats;
   if (!control.is_first()) own.before = {};
   RankReport report{.arena_bytes = rank.arena_bytes(), .runs = {}};
+  const ClockOffset offset = measure_clock_offset(control, monotonic_seconds);
   own.each([&](bool is_measured) {
     control.wait();
-    RankRun run = rank.run();
+    RankRun run = rank.run(offset.seconds);
     if (is_measured) report.runs.push_back(std::move(run));
   });
   const std::vector<std::string> texts = control.texts_for_first(report.text());

@@ -58,7 +58,7 @@ struct ScheduleMeasurement {
 /// not known without values.
 ScheduleMeasurement measure_schedule(const RunConfig& config, const Mesh& mesh,
                                      const PassLengths& lengths, const Repeats& repeats);
-/// Does so with ranks that are processes of one machine. All ranks call it. The first one gets the
+/// Does so with ranks that are processes. All ranks call it. The first one gets the
 /// measurement.
 std::optional<ScheduleMeasurement> measure_schedule(const RunConfig& config, const Mesh& mesh,
                                                     const PassLengths& lengths,
