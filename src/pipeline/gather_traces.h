@@ -16,10 +16,10 @@ struct OwnTrace {
   ClockOffset after;   ///< measured after it
 };
 
-/// Puts the traces of all ranks on one axis of times: by the first rank's clock, from the moment at
-/// which the first rank begins its step that does so. Between the two measurements an offset is
-/// taken to change evenly. Returns the file of all ranks on the first rank, and an empty text on
-/// the others. All ranks call it together.
+/// Puts the traces of all ranks on one axis of times: that of the first rank's clock, from the
+/// earliest start of the step on any rank. Between the two measurements an offset is taken to
+/// change evenly. Returns the file of all ranks on the first rank, and an empty text on the others.
+/// All ranks call it together.
 std::string gather_traces(OwnTrace own, const TracedSchedule& schedule, const RankControl& control);
 
 }  // namespace tessera

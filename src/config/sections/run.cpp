@@ -37,7 +37,7 @@ ConfigSection run_section() {
            "seconds that a rank waits for another one before the run ends and names the call and "
            "the ranks that did not come; it must be longer than it takes to write a checkpoint")
       .key("trace_step", &RunSection::trace_step, whole(0, kMaxSteps), {traces_a_step, int64_t{0}},
-           "the step whose timeline is written to trace.json; 0: none")
+           "the step whose timeline, of all ranks, is written to trace.json; 0: none")
       .key("tensorboard", &RunSection::tensorboard, FlagRule{}, {always},
            "write metrics as TensorBoard's events too, to tensorboard/")
       .key("csv", &RunSection::csv, FlagRule{}, {always},
