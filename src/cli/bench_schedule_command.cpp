@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "base/interrupt.h"
 #include "base/log.h"
@@ -18,6 +19,7 @@
 #include "config/mesh_of.h"
 #include "config/resolve.h"
 #include "pipeline/picture.h"
+#include "plan/balance_stages.h"
 #include "train/bench_schedule.h"
 
 namespace tessera {
@@ -28,15 +30,26 @@ struct ScheduleArguments {
   int ranks = 1;
   std::string phase;
   std::string times{word(PassRule::equal)};
-  double mean_seconds = PassLengths{}.mean_seconds;
+  std::optional<double> mean_seconds;
   RepeatArguments repeats{.repeats = 5, .warmup = 1};
   std::string picture;  // empty: none
 
   PassLengths lengths() const {
-    PassLengths result{.mean_seconds = mean_seconds, .path = {}};
-    const bool is_rule = times == word(PassRule::equal) || times == word(PassRule::flops);
-    result.rule = is_rule ? from_word<PassRule>(times) : PassRule::file;
-    if (!is_rule) result.path = times;
+    PassLengths result{.mean_seconds = mean_seconds.value_or(PassLengths{}.mean_seconds),
+                       .path = {}};
+    if (times == word(PassRule::equal) || times == word(PassRule::flops)) {
+      result.rule = from_word<PassRule>(times);
+      return result;
+    }
+    if (!fs::exists(times)) {
+      throw Error("--times is {}; expected \"equal\", \"flops\" or a file, and there is no such file",
+                  times);
+    }
+    if (mean_seconds) {
+      throw Error("--seconds is for --times equal and flops; the times of {} are seconds", times);
+    }
+    result.rule = PassRule::file;
+    result.path = times;
     return result;
   }
 };
@@ -49,8 +62,10 @@ void run(const ScheduleArguments& arguments, Processes* processes) {
   const RunConfig config = resolve(arguments.config.load());
   const Logger logger = is_first ? Logger() : Logger::silent();
   const auto warn = [&](const std::string& sentence) { logger.warn("{}", sentence); };
-  const RunConfig phase = choose_phases(config, arguments.phase).front().config;
-  const Mesh mesh = mesh_of_started_ranks(phase, processes, arguments.ranks, warn);
+  const Mesh mesh = mesh_of_started_ranks(config, processes, arguments.ranks, warn);
+  // All phases have the layers of the first one.
+  const RunConfig phase =
+      choose_phases(with_stage_layers(config, mesh), arguments.phase).front().config;
   for (const std::string& sentence : without_effect(config, mesh.ranks())) warn(sentence);
   const InterruptGuard guard;
   const Repeats repeats = arguments.repeats.make_repeats("schedule");
@@ -86,9 +101,13 @@ void add_bench_schedule(CLI::App& bench) {
                    "\"input_gradients\" and \"weight_gradients\", each a number or an array with "
                    "one number for each chunk")
       ->capture_default_str();
-  add_number(*command, "--seconds", arguments->mean_seconds, 1e-4, 60,
-             "The mean time of a stage's forward, input gradients and weight gradients of one "
-             "micro-batch, for equal times and FLOPs");
+  command
+      ->add_option("--seconds", arguments->mean_seconds,
+                   fmt::format("The mean time of a stage's forward, input gradients and weight "
+                               "gradients of one micro-batch, for equal times and FLOPs; left out: "
+                               "{}",
+                               PassLengths{}.mean_seconds))
+      ->check(CLI::Range(1e-4, 60.0));
   add_number(*command, "--repeats", arguments->repeats.repeats, 1, 1000000, "Measured runs");
   add_number(*command, "--warmup", arguments->repeats.warmup, 0, 1000000,
              "Runs before them that do not count");

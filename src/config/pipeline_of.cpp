@@ -13,20 +13,22 @@
 #include "base/words.h"
 #include "config/mesh_of.h"
 #include "config/read_for_key.h"
+#include "pipeline/place_messages.h"
 #include "pipeline/schedule_file.h"
 
 namespace tessera {
 namespace {
 
-/// Throws Error unless each chunk takes the forward passes in the order of the micro-batches.
-/// Routers' counts of a step and their biases follow that order, and so does one rank.
-void require_ascending_forwards(const PipelineSchedule& schedule) {
-  std::map<int, int> next;  // by chunk: the micro-batch that it takes next
+/// Throws Error unless each chunk takes the micro-batches in their order, as one rank does, in its
+/// forward passes and where it computes weight gradients. Routers' counts of a step and their
+/// biases follow the first order. The second one is that in which gradients are added up.
+void require_order_of_micro_batches(const PipelineSchedule& schedule) {
+  std::map<std::pair<int, bool>, int> next;  // by chunk and "is forward": the next micro-batch
   for (const std::vector<ScheduleEntry>& list : schedule.ranks) {
     for (const ScheduleEntry& entry : list) {
       const auto* const action = std::get_if<ChunkAction>(&entry);
-      if (action == nullptr || action->kind != ActionKind::forward) continue;
-      int& expected = next[action->chunk];
+      if (action == nullptr || action->kind == ActionKind::input_gradients) continue;
+      int& expected = next[{action->chunk, action->kind == ActionKind::forward}];
       if (action->micro_batch != expected) {
         throw Error(
             "found the {}, expected micro-batch {} there: a chunk takes them in their order",
@@ -50,7 +52,7 @@ PipelineSchedule schedule_of_file(const ParallelSection& parallel,
     }
     PipelineSchedule schedule =
         read_schedule(parallel.schedule, static_cast<int>(parallel.pipeline), micro_batches);
-    require_ascending_forwards(schedule);
+    require_order_of_micro_batches(schedule);
     if (schedule.placement.chunks() != model_chunks(parallel)) {
       throw Error(
           "found a schedule for {} chunks, expected {}: parallel.pipeline ({}) * "
@@ -111,7 +113,8 @@ PipelineShape pipeline_shape(const RunConfig& phase, const Mesh& mesh) {
 PipelineSchedule pipeline_schedule(const RunConfig& phase, const Mesh& mesh) {
   const std::optional<ScheduleKind> kind = schedule_kind(phase.parallel);
   const PipelineShape shape = pipeline_shape(phase, mesh);
-  return kind ? generate(*kind, shape) : schedule_of_file(phase.parallel, shape.micro_batches);
+  return in_halves(kind ? generate(*kind, shape)
+                        : schedule_of_file(phase.parallel, shape.micro_batches));
 }
 
 ChunkPlacement chunk_placement(const ParallelSection& parallel) {

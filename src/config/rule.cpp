@@ -92,8 +92,8 @@ struct RuleText {
   }
 
   std::string operator()(const NumbersRule& rule) const {
-    return fmt::format("a list of whole numbers from {} to {}, or {}", rule.minimum, rule.maximum,
-                       quote_all(rule.words));
+    return fmt::format("a list of whole numbers from {} to {}{}{}", rule.minimum, rule.maximum,
+                       rule.words.empty() ? "" : ", or ", quote_all(rule.words));
   }
 };
 

@@ -292,15 +292,13 @@ void Executor::clear_outputs(Stream* stream) const {
   }
 }
 
-bool Executor::take_node_seconds(const Program& program, const Node& node) {
-  if (node.operation->lane() == Lane::compute) compute_clock_.add(node_seconds_(program, node));
-  if (node.operation->group_axes().empty()) return false;
-  compute_clock_.join();
-  return true;
-}
-
 void Executor::run_timed(const Program& program, const Node& node, const Execution& execution) {
-  if (node_seconds_ && !take_node_seconds(program, node)) return;
+  if (node_seconds_) {
+    if (node.operation->lane() == Lane::compute) {
+      return compute_clock_.add(node_seconds_(program, node));
+    }
+    compute_clock_.join();
+  }
   if (!timer_) {
     const Trace::Span span(trace_, program, node);
     node.operation->run(execution);

@@ -113,9 +113,9 @@ class Executor {
       std::function<void(const Program& program, const Node& node, std::span<const Tensor>)>;
   void set_observer(Observer observer) { observer_ = std::move(observer); }
   /// Makes nodes of the compute lane take time instead of running, from now on: as many seconds as
-  /// the function says. An empty one ends that. Nodes that communicate run, after that time, and on
-  /// whatever values there are. So computed values have no meaning, and a node whose messages
-  /// depend on values must not be there. Throws InternalError on an accelerator.
+  /// the function says. An empty one ends that. Nodes of other lanes run, on whatever values there
+  /// are. So computed values have no meaning, and a node whose messages depend on values must not
+  /// be there. Throws InternalError on an accelerator.
   using NodeSeconds = std::function<double(const Program& program, const Node& node)>;
   void set_node_seconds(NodeSeconds seconds);
   /// Measures from now on how long the accelerator works; null ends that. The meter must outlive
@@ -159,8 +159,6 @@ class Executor {
   void clear_outputs(Stream* stream) const;
   /// Runs a node's operation, and records its time if there is a trace.
   void run_timed(const Program& program, const Node& node, const Execution& execution);
-  /// Lets a node take its time. Returns whether it runs then.
-  bool take_node_seconds(const Program& program, const Node& node);
   void check_outputs(const Program& program, const Node& node) const;
 
   std::vector<const Program*> programs_;

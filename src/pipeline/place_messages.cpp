@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 namespace tessera {
@@ -132,6 +133,41 @@ PipelineSchedule place_messages(ActionLists lists) {
     schedule.ranks.push_back(list_of(lists, rank, ends));
   }
   return schedule;
+}
+
+PipelineSchedule in_halves(PipelineSchedule schedule) {
+  const auto actions_of = [](const std::vector<ScheduleEntry>& list) {
+    std::vector<ChunkAction> actions;
+    for (const ScheduleEntry& entry : list) {
+      if (const auto* const action = std::get_if<ChunkAction>(&entry)) actions.push_back(*action);
+    }
+    return actions;
+  };
+  std::set<int> split;  // chunks
+  for (const auto& list : schedule.ranks) {
+    for (const ChunkAction& action : actions_of(list)) {
+      if (action.kind == ActionKind::input_gradients) split.insert(action.chunk);
+    }
+  }
+  bool is_changed = false;
+  ActionLists lists{.name = schedule.name,
+                    .micro_batches = schedule.micro_batches,
+                    .placement = schedule.placement,
+                    .ranks = {}};
+  for (const auto& list : schedule.ranks) {
+    std::vector<ChunkAction>& actions = lists.ranks.emplace_back();
+    for (const ChunkAction& action : actions_of(list)) {
+      if (action.kind != ActionKind::backward || !split.contains(action.chunk)) {
+        actions.push_back(action);
+        continue;
+      }
+      is_changed = true;
+      for (const ActionKind half : {ActionKind::input_gradients, ActionKind::weight_gradients}) {
+        actions.push_back({half, action.chunk, action.micro_batch});
+      }
+    }
+  }
+  return is_changed ? place_messages(std::move(lists)) : std::move(schedule);
 }
 
 }  // namespace tessera

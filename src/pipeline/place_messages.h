@@ -17,4 +17,10 @@ namespace tessera {
 /// the lists are wrong, and validate() says so. Any lists are accepted, wrong ones as well.
 PipelineSchedule place_messages(ActionLists lists);
 
+/// Returns a schedule in which a chunk with halves of backward passes has no whole one: a whole one
+/// becomes its two halves, with the post of its gradients between them. All micro-batches of a
+/// program run the same segments, so this is the schedule that a rank can run. The messages are
+/// those of place_messages(). A schedule without such chunks is returned as it is.
+PipelineSchedule in_halves(PipelineSchedule schedule);
+
 }  // namespace tessera

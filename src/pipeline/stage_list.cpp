@@ -42,19 +42,12 @@ class EntryWriter {
     TESSERA_CHECK(own.size() == chunks.size(), "{} programs for {} chunks of stage {}",
                   chunks.size(), own.size(), stage);
     for (size_t i = 0; i < own.size(); ++i) programs_.emplace(own[i], &chunks[i]);
-    for (const ScheduleEntry& entry : schedule.ranks[static_cast<size_t>(stage)]) {
-      const auto* const action = std::get_if<ChunkAction>(&entry);
-      if (action != nullptr && action->kind == ActionKind::input_gradients) {
-        split_.insert(action->chunk);
-      }
-    }
   }
 
   std::vector<StageEntry> write(const std::vector<ScheduleEntry>& list) {
     for (const ScheduleEntry& entry : list) {
       std::visit([&](const auto& known) { add(known); }, entry);
     }
-    end_backward();
     return std::move(entries_);
   }
 
@@ -62,19 +55,19 @@ class EntryWriter {
   enum class Side { sender, receiver };
 
   void add(const ChunkAction& action) {
-    end_backward();
+    if (action.kind == ActionKind::backward) whole_.insert(action.chunk);
+    if (action.kind == ActionKind::input_gradients) split_.insert(action.chunk);
+    TESSERA_CHECK(!whole_.contains(action.chunk) || !split_.contains(action.chunk),
+                  "chunk {} has whole backward passes and halves", action.chunk);
     const std::optional<BoundaryMessage> input = placement_.boundary_before(action);
     if (input && !placement_.crosses(*input)) {
       entries_.emplace_back(PassedBoundary{.from = hold(*input, Side::sender, /*begins=*/false),
                                            .to = hold(*input, Side::receiver, /*begins=*/true)});
     }
-    const bool in_halves = action.kind == ActionKind::backward && split_.contains(action.chunk);
-    if (in_halves) {
-      add_run({ActionKind::input_gradients, action.chunk, action.micro_batch});
-      second_half_ = {ActionKind::weight_gradients, action.chunk, action.micro_batch};
-    } else {
-      add_run(action);
-    }
+    entries_.emplace_back(StageAction{.action = action,
+                                      .run = {.segment = segment_of(action.kind),
+                                              .program = programs_.at(action.chunk)->program,
+                                              .micro_batch = action.micro_batch}});
     const std::optional<BoundaryMessage> output = placement_.boundary_after(action);
     if (output && !placement_.crosses(*output)) {
       entries_.emplace_back(KeptBoundary{hold(*output, Side::sender, /*begins=*/true)});
@@ -85,28 +78,12 @@ class EntryWriter {
     const bool posts =
         entry.call == MessageCall::post_send || entry.call == MessageCall::post_receive;
     const bool sends = entry.call == MessageCall::post_send || entry.call == MessageCall::wait_send;
-    const bool sends_first_half = second_half_ && entry.call == MessageCall::post_send;
-    if (!sends_first_half) end_backward();
     const Channel channel = placement_.channel(entry.message);
     entries_.emplace_back(
         StageMessage{.call = entry.call,
                      .message = entry.message,
                      .peer = sends ? channel.receiver : channel.sender,
                      .hold = hold(entry.message, sends ? Side::sender : Side::receiver, posts)});
-    end_backward();
-  }
-
-  /// Adds the second half of a backward pass that runs in halves. It comes after the post of the
-  /// gradients that the first half has computed.
-  void end_backward() {
-    if (second_half_) add_run(*std::exchange(second_half_, std::nullopt));
-  }
-
-  void add_run(const ChunkAction& action) {
-    entries_.emplace_back(StageAction{.action = action,
-                                      .run = {.segment = segment_of(action.kind),
-                                              .program = programs_.at(action.chunk)->program,
-                                              .micro_batch = action.micro_batch}});
   }
 
   /// Returns the hold of a boundary's values in the frame that sends or gets them.
@@ -124,10 +101,7 @@ class EntryWriter {
 
   const ChunkPlacement& placement_;
   std::map<int, const ChunkProgram*> programs_;  // by chunk
-  // The chunks with halves of backward passes. All micro-batches of a program run the same
-  // segments, so their whole backward passes run in halves, too.
-  std::set<int> split_;
-  std::optional<ChunkAction> second_half_;  // of the backward pass that was added last
+  std::set<int> whole_, split_;  // the chunks with whole backward passes, and with halves of them
   std::vector<StageEntry> entries_;
 };
 

@@ -22,8 +22,7 @@ struct ChunkProgram {
 // The entries of a stage's list. A Hold names the boundary's values in the frame that sends or gets
 // them; it begins where a message is posted and ends where it is awaited, and so does the memory.
 
-/// An action, and the segment that runs for it. In a list that has halves of a chunk's backward
-/// passes, a whole one is two actions.
+/// An action, and the segment that runs for it.
 struct StageAction {
   ChunkAction action;
   Action run;
@@ -63,7 +62,8 @@ struct StageList {
   std::vector<ListEntry> for_plan() const;
 };
 
-/// Returns the list of a stage of a schedule that validate() accepts. `chunks` are the programs of
+/// Returns the list of a stage of a schedule that validate() accepts and in_halves() leaves as it
+/// is. `chunks` are the programs of
 /// its chunks, in the model's order.
 StageList stage_list(const PipelineSchedule& schedule, int stage,
                      std::span<const ChunkProgram> chunks);

@@ -24,6 +24,8 @@ namespace {
 
 /// Returns the part that a node belongs to; null for what each chunk has alike.
 PartCost* part_of(ModelCosts& costs, const Node& node) {
+  // The merge of a scaled residual before the last norm has the number of all layers.
+  if (node.layer == std::ssize(costs.layers)) return &costs.head;
   if (node.layer >= 0) return &costs.layers[static_cast<size_t>(node.layer)];
   if (node.block == Block::embedding) return &costs.embedding;
   return node.block == Block::attention ? nullptr : &costs.head;

@@ -30,7 +30,6 @@
 #include "engine/executor.h"
 #include "ops/host_target.h"
 #include "pipeline/stage_runner.h"
-#include "plan/balance_stages.h"
 #include "plan/blocks/measurement_report.h"
 #include "plan/chunk_times.h"
 #include "plan/step_plan.h"
@@ -128,17 +127,28 @@ class TimedRank {
   std::map<std::pair<int, Segment>, double> seconds_of_nodes_;  // by program and segment
 };
 
-void require_known_messages(const RunConfig& config) {
-  if (config.parallel.expert == 1) return;
+void require_timed_run(const RunConfig& config) {
+  if (config.run.device != Device::cpu) {
+    throw Error("run.device is \"{}\", and timed runs are for ranks on the processor; set it to \"cpu\"",
+                word(config.run.device));
+  }
+  const ParallelSection& parallel = config.parallel;
+  if (parallel.expert == 1 || parallel.expert_exchange == ExpertExchange::all_gather) return;
   throw Error(
-      "parallel.expert is {}: a timed run computes no values, so it does not know how many tokens "
-      "the ranks exchange for their experts; set parallel.expert to 1",
-      config.parallel.expert);
+      "parallel.expert is {} and parallel.expert_exchange \"{}\": a timed run computes no values, so "
+      "it does not know how many tokens the ranks would exchange for their experts; set "
+      "parallel.expert to 1, or parallel.expert_exchange to \"all_gather\"",
+      parallel.expert, word(parallel.expert_exchange));
+}
+
+/// Returns the text of the file of --times; empty if there is none.
+std::string text_of(const PassLengths& lengths) {
+  return lengths.rule == PassRule::file && fs::exists(lengths.path) ? read_file(lengths.path) : "";
 }
 
 /// What all ranks measure.
 struct ScheduleTask {
-  RunConfig config;  // of one phase, whose layers are shared out
+  RunConfig config;  // of one phase
   PipelineSchedule schedule;
   PassLengths lengths;
 };
@@ -146,17 +156,24 @@ struct ScheduleTask {
 /// Throws Error as measure_schedule() does.
 ScheduleTask schedule_task(const RunConfig& config, const Mesh& mesh, const PassLengths& lengths) {
   TESSERA_CHECK(config.train.phases.empty(), "a schedule is measured in one phase");
-  require_known_messages(config);
-  RunConfig counted = with_stage_layers(config, mesh);
-  PipelineSchedule schedule = pipeline_schedule(counted, mesh);
-  return {std::move(counted), std::move(schedule), lengths};
+  require_timed_run(config);
+  return {config, pipeline_schedule(config, mesh), lengths};
+}
+
+std::vector<ChunkTimes> lengths_of_file(const fs::path& path, int chunks) {
+  std::vector<ChunkTimes> times = read_chunk_times(path, chunks);
+  const auto takes_time = [](const ChunkTimes& chunk) {
+    return chunk.of(ActionKind::forward) + chunk.of(ActionKind::backward) > 0;
+  };
+  if (std::ranges::any_of(times, takes_time)) return times;
+  throw Error("{}: all passes take 0 seconds; give at least one of them a time", path.string());
 }
 
 /// Returns the times of all chunks. `flops` are those of their passes.
 std::vector<ChunkTimes> lengths_of(const PassLengths& lengths, const std::vector<ChunkTimes>& flops,
                                    int stages) {
   const int chunks = static_cast<int>(flops.size());
-  if (lengths.rule == PassRule::file) return read_chunk_times(lengths.path, chunks);
+  if (lengths.rule == PassRule::file) return lengths_of_file(lengths.path, chunks);
   std::vector<ChunkTimes> times(flops.size());  // in proportion
   if (lengths.rule == PassRule::flops) times = flops;
   double sum = 0;
@@ -181,6 +198,7 @@ std::vector<ChunkTimes> gather_flops(const std::vector<ChunkTimes>& own, const M
       bits.push_back(std::bit_cast<uint64_t>(flops));
     }
   }
+  bits.resize(3 * placement.rank_of_chunk.size());  // stages may have different numbers of chunks
   const std::vector<uint64_t> all = control.gather(bits);
   std::vector<ChunkTimes> result(placement.rank_of_chunk.size());
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
@@ -339,6 +357,7 @@ std::optional<ScheduleMeasurement> measure_schedule(const RunConfig& config, con
   require_same_start(config, processes, control);
   const std::array facts{readable_fact("the rule of --times", std::string(word(lengths.rule))),
                          readable_fact("--seconds", fmt::format("{}", lengths.mean_seconds)),
+      SameFact{"the file of --times", text_of(lengths)},
                          readable_fact("--repeats", std::to_string(repeats.measured)),
                          readable_fact("--warmup", std::to_string(repeats.warmup))};
   require_same(facts, processes, control);

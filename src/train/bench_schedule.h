@@ -53,9 +53,9 @@ struct ScheduleMeasurement {
 
 /// Runs the passes of a step's micro-batches, without the update, on ranks that are threads, and
 /// measures one rank of each stage: the one whose coordinates on all other axes are 0. Takes a
-/// resolved configuration of one phase. Throws Error if the run does not fit into memory, if the
-/// lengths do not fit the schedule, or if the ranks exchange tokens for their experts: how many is
-/// not known without values.
+/// resolved configuration of one phase after with_stage_layers(). Throws Error if the run does not
+/// fit into memory or is not for the processor, if the lengths do not fit the schedule, or if the
+/// ranks exchange tokens for their experts: how many is not known without values.
 ScheduleMeasurement measure_schedule(const RunConfig& config, const Mesh& mesh,
                                      const PassLengths& lengths, const Repeats& repeats);
 /// Does so with ranks that are processes. All ranks call it. The first one gets the

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "config/differences.h"
 #include "config/load_config.h"
+#include "config/pipeline_of.h"
 
 namespace tessera {
 namespace {
@@ -76,6 +77,12 @@ void require_same_start(const RunConfig& config, const Processes& processes,
                         const RankControl& control) {
   const SameFact program{"the program", hash_text(hash(read_file("/proc/self/exe")))};
   require_same(std::vector{program, configuration(config)}, processes, control);
+  // The same path may hold another schedule on another machine. A file that cannot be read is
+  // reported by whoever needs it.
+  const bool is_file = !schedule_kind(config.parallel) && fs::exists(config.parallel.schedule);
+  const SameFact schedule{"the file of parallel.schedule",
+                          is_file ? read_file(config.parallel.schedule) : ""};
+  require_same(std::span(&schedule, 1), processes, control);
 }
 
 void require_same_data(const RunData& data, const Processes& processes,

@@ -1,11 +1,15 @@
 // Properties of the schedules over many shapes: they may run, and have the bubble and the peaks of
 // the papers.
 
+#include <map>
+#include <set>
+
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
 #include "naive_executor.h"
 #include "pipeline/clock.h"
+#include "pipeline/place_messages.h"
 #include "pipeline/validate.h"
 #include "sample_schedules.h"
 
@@ -198,6 +202,24 @@ RC_GTEST_PROP(PipelineSchedules, WaitForSendsThatAreDone, ()) {
       RC_ASSERT(with.ranks[rank].actions[i].start == fast.ranks[rank].actions[i].start);
     }
   }
+}
+
+/// What a run executes: no chunk has both whole backward passes and halves.
+RC_GTEST_PROP(PipelineSchedules, InHalvesMayRunAndTakeNoLonger, ()) {
+  const ScheduleKind kind = random_kind();
+  const PipelineSchedule schedule = generate(kind, random_shape(kind, 6, 12));
+  const PipelineSchedule halved = in_halves(schedule);
+  RC_ASSERT(validate(halved).empty());
+  std::map<int, std::set<ActionKind>> kinds;  // by chunk
+  for (const RankFigures& rank : measure(halved, {}).ranks) {
+    for (const TimedAction& timed : rank.actions) kinds[timed.action.chunk].insert(timed.action.kind);
+  }
+  for (const auto& [chunk, of_chunk] : kinds) {
+    RC_ASSERT(of_chunk.contains(ActionKind::backward) !=
+              of_chunk.contains(ActionKind::input_gradients));
+  }
+  RC_ASSERT(measure(halved, {}).makespan <= measure(schedule, {}).makespan + 1e-9);
+  if (kind != ScheduleKind::dualpipe_v) RC_ASSERT(halved == schedule);
 }
 
 }  // namespace

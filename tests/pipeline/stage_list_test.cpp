@@ -10,6 +10,7 @@
 #include "base/words.h"
 #include "pipeline/clock.h"
 #include "pipeline/generate.h"
+#include "pipeline/place_messages.h"
 
 namespace tessera {
 namespace {
@@ -43,7 +44,7 @@ std::vector<ChunkProgram> programs_of(const PipelineSchedule& schedule, int stag
 }
 
 StageList list_of(const PipelineSchedule& schedule, int stage) {
-  return stage_list(schedule, stage, programs_of(schedule, stage));
+  return stage_list(in_halves(schedule), stage, programs_of(schedule, stage));
 }
 
 std::string text_of(const Hold& hold) {
@@ -103,8 +104,7 @@ TEST(StageList, PassesABoundaryWithinAStage) {
   }
 }
 
-/// All micro-batches of a chunk run the same segments. So a whole backward pass of a list that has
-/// halves runs in halves, and its gradients are sent between them.
+/// All micro-batches of a chunk run the same segments. Gradients are sent between the halves.
 TEST(StageList, RunsWholeBackwardPassesInHalvesWhereOthersDo) {
   for (const ScheduleKind kind : {ScheduleKind::dualpipe_v, ScheduleKind::zero_bubble_v}) {
     const PipelineSchedule schedule = generate(kind, {.ranks = 4, .chunks = 8, .micro_batches = 8});

@@ -14,6 +14,7 @@
 #include "config/pipeline_of.h"
 #include "plan/programs.h"
 #include "plan/step_plan.h"
+#include "support/small_family.h"
 
 namespace tessera {
 namespace {
@@ -288,6 +289,24 @@ TEST(BalanceStages, CostsOfAnEvaluationAreThoseOfItsChunks) {
   const Counts counts = balance_layers(costs, passes.placement, std::vector{1, 1, 1, 1});
   EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), int64_t{0}), 16);
   EXPECT_LT(counts.back(), 4) << "the head costs as much as some layers";
+}
+
+/// The merge of a scaled residual before the last norm is in no layer.
+TEST(BalanceStages, CountTheLastMergeOfAScaledResidualWithTheHead) {
+  RunConfig config = sixteen_layers({"parallel.pipeline=2"});
+  config.model = testing::small_family(Family::zaya);
+  config.model.layers = 5;
+  const Mesh mesh = mesh_of(config, 2);
+  const ModelCosts costs = model_costs(config, mesh);
+  ASSERT_EQ(costs.layers.size(), 5U);
+  const PartCost& first = costs.layers[1];
+  for (size_t layer = 2; layer < 5; ++layer) {
+    EXPECT_EQ(costs.layers[layer].activation_bytes, first.activation_bytes) << layer;
+  }
+  config.model.residual_scaling = false;
+  EXPECT_GT(costs.head.activation_bytes, model_costs(config, mesh).head.activation_bytes);
+  const Counts counts = balanced(config, 2);
+  EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), int64_t{0}), 5);
 }
 
 TEST(BalanceStages, LeaveOtherConfigurationsAsTheyAre) {

@@ -62,7 +62,8 @@ class TimedSchedules : public ::testing::TestWithParam<const char*> {};
 TEST_P(TimedSchedules, TakeNoLessThanTheirClockSays) {
   const std::string name = GetParam();
   const ScheduleMeasurement measured =
-      measure_on(2, {"parallel.pipeline=2", "parallel.schedule='" + name + "'"});
+      measure_on(2, {"parallel.pipeline=2", "parallel.schedule='" + name + "'",
+                     name == "interleaved" ? "parallel.virtual_stages=2" : "train.steps=20"});
   EXPECT_THAT(measured.measured, SizeIs(2));
   expect_run(measured);
   const double mean = 0.002;
@@ -72,7 +73,8 @@ TEST_P(TimedSchedules, TakeNoLessThanTheirClockSays) {
 }
 
 INSTANTIATE_TEST_SUITE_P(OfEachKind, TimedSchedules,
-                         ::testing::Values("1f1b", "gpipe", "zb-h1", "zb-v"), [](const auto& name) {
+                         ::testing::Values("1f1b", "gpipe", "zb-h1", "zb-v", "dualpipe-v",
+                                           "flexible", "interleaved"), [](const auto& name) {
                            std::string text = name.param;
                            std::erase(text, '-');
                            return text;
@@ -119,10 +121,38 @@ TEST(BenchSchedule, MeasuresARankOfEachStage) {
   EXPECT_THAT(measured.arena_bytes, ElementsAre(bytes_of(0), bytes_of(2)));
 }
 
-TEST(BenchSchedule, OneRankHasNoBubbleByTheClock) {
-  const ScheduleMeasurement measured = measure_on(1, {"parallel.virtual_stages=2"});
+TEST(BenchSchedule, TakesListsWithHalvesAndUnevenStagesFromAFile) {
+  const TemporaryFolder folder;
+  const fs::path path = folder / "schedule.txt";
+  // The second stage has three of the four chunks. One backward pass of the last is in halves, so
+  // all of them run so.
+  write_file(path,
+             "tessera pipeline schedule 1\nmicro-batches 4\nchunks 0 1 1 1\n"
+             "rank 0: F0.0 F0.1 F0.2 F0.3 B0.0 B0.1 B0.2 B0.3\n"
+             "rank 1: F1.0 F2.0 F3.0 B3.0 B2.0 B1.0 F1.1 F2.1 F3.1 I3.1 W3.1 B2.1 B1.1\n"
+             "rank 1: F1.2 F2.2 F3.2 B3.2 B2.2 B1.2 F1.3 F2.3 F3.3 B3.3 B2.3 B1.3\n");
+  const ScheduleMeasurement measured =
+      measure_on(2, {"parallel.pipeline=2", "parallel.virtual_stages=2",
+                     "parallel.schedule='" + path.string() + "'"});
   expect_run(measured);
-  EXPECT_NEAR(measured.expected.bubble, 0, 1e-12);
+  EXPECT_EQ(measured.expected.ranks[0].actions.size(), 8U);
+  EXPECT_EQ(measured.expected.ranks[1].actions.size(), 24U + 4) << "a half more for each of four";
+}
+
+TEST(BenchSchedule, OneRankRunsItsChunksOneAfterTheOther) {
+  expect_run(measure_on(1, {"parallel.virtual_stages=2"}));
+}
+
+TEST(BenchSchedule, RefusesWhatItCannotTime) {
+  EXPECT_THAT(error_of([&] { measure_on(1, {"run.device='emulated'"}); }),
+              AllOf(HasSubstr("run.device is \"emulated\""), HasSubstr("set it to \"cpu\"")));
+  const TemporaryFolder folder;
+  const fs::path path = folder / "times.json";
+  write_file(path, R"({"forward": 0, "input_gradients": [0, 0], "weight_gradients": 0})");
+  EXPECT_THAT(error_of([&] {
+                measure_on(2, {"parallel.pipeline=2"}, {.rule = PassRule::file, .path = path});
+              }),
+              AllOf(HasSubstr("times.json"), HasSubstr("all passes take 0 seconds")));
 }
 
 TEST(BenchSchedule, RefusesExchangesOfTokens) {

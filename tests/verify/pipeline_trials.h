@@ -9,6 +9,7 @@
 
 #include "base/words.h"
 #include "pipeline/generate.h"
+#include "pipeline/place_messages.h"
 #include "verify/layout_run.h"
 
 namespace tessera {
@@ -33,10 +34,10 @@ struct PipelineCut {
 inline TrialPipeline pipeline_of(const PipelineCut& cut, const ModelConfig& model) {
   TrialPipeline pipeline{
       .ranges = {},
-      .schedule = generate(cut.kind, {.ranks = cut.stages,
-                                      .chunks = cut.chunks(),
-                                      .micro_batches = cut.micro_batches,
-                                      .consecutive_micro_batches = cut.consecutive})};
+      .schedule = in_halves(generate(cut.kind, {.ranks = cut.stages,
+                                                .chunks = cut.chunks(),
+                                                .micro_batches = cut.micro_batches,
+                                                .consecutive_micro_batches = cut.consecutive}))};
   int64_t first = 0;
   for (int chunk = 0; chunk < cut.chunks(); ++chunk) {
     const int64_t end = cut.layers.empty() ? model.layers * (chunk + 1) / cut.chunks()
