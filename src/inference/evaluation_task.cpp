@@ -58,27 +58,19 @@ Mesh evaluation_mesh(const CheckpointEvaluationOptions& options, const RunConfig
   return mesh;
 }
 
-/// Returns what the programs of an evaluation in batches of `rows` rows are written from. If
-/// stage_layers is "balanced", the costs of this evaluation decide.
-PassesToWrite evaluation_passes_to_write(RunConfig config, const Mesh& mesh, int64_t rows) {
-  PassesToWrite passes{.model = config.model,
-                       .compute = compute_dtype(config.train.precision),
-                       .size = {.sequences = round_up(rows, data_ranks(mesh)),
-                                .context = config.data.context,
-                                .document_mask = config.data.document_mask},
-                       .recompute = {},
-                       .experts = expert_layout(config.parallel),
-                       .placement = chunk_placement(config.parallel),
-                       .ranges = {}};
+/// Returns a configuration with the numbers of layers in place of "balanced". The costs of the
+/// evaluation decide, whose micro-batches are those of `config`.
+RunConfig with_evaluation_layers(RunConfig config, const Mesh& mesh) {
   StageLayers& layers = config.parallel.stage_layers;
-  if (layers.balanced && model_chunks(config.parallel) > 1) {
-    // Nothing is kept for a backward pass, so this number has no influence.
-    const std::vector<int> in_flight(static_cast<size_t>(passes.placement.ranks), 1);
-    layers = {.counts = balance_layers(evaluation_costs(passes, mesh), passes.placement, in_flight),
-              .balanced = false};
-  }
-  passes.ranges = chunk_ranges(config);
-  return passes;
+  if (!layers.balanced || model_chunks(config.parallel) == 1) return config;
+  layers = {};
+  const PassesToWrite passes = passes_to_write(config, {mesh, 0});
+  const auto stages = static_cast<size_t>(passes.placement.ranks);
+  const std::vector<ModelCosts> costs(stages, evaluation_costs(passes, mesh));
+  // Nothing is kept for a backward pass, so this number has no influence.
+  const std::vector<int> in_flight(stages, 1);
+  layers.counts = balance_layers(costs, passes.placement, in_flight);
+  return config;
 }
 
 /// Returns the losses of n-gram models that are counted on the training part of the data.
@@ -100,6 +92,7 @@ BaselineLoss baseline(const TrainingData& data) {
 RunConfig evaluation_config(const CheckpointEvaluationOptions& options, const LoadedModel& model) {
   RunConfig config = model.config;
   config.parallel = options.parallel;
+  config.train.recompute.clear();         // there is no backward pass
   config.train.recompute_stages.clear();  // they are stages of the training's layout
   config.file.clear();  // errors must not name the file: the layout comes from the options
   return config;
@@ -112,7 +105,9 @@ EvaluationTask evaluation_task(const CheckpointEvaluationOptions& options, Loade
   config.data.context = data.sources.front().instances->context();
   Mesh mesh = evaluation_mesh(options, config);
   const int64_t rows = evaluation_rows(data, options.batch, options.instances);
-  PassesToWrite passes = evaluation_passes_to_write(std::move(config), mesh, rows);
+  config.train.micro_batch = ceil_div(rows, data_ranks(mesh));
+  PassesToWrite passes =
+      passes_to_write(with_evaluation_layers(std::move(config), mesh), {mesh, 0});
   return {.options = options,
           .model = std::move(model),
           .data = std::move(data),

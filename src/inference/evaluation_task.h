@@ -34,7 +34,7 @@ struct EvaluationTask {
 };
 
 /// Returns the configuration of an evaluation: the model's, with the layout that the options give.
-/// The layout of the training does not count.
+/// The layout and the recomputation of the training do not count.
 RunConfig evaluation_config(const CheckpointEvaluationOptions& options, const LoadedModel& model);
 
 /// Opens the data of a model and lays out the ranks. Throws Error as evaluate_checkpoint() does.

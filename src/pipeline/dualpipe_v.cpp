@@ -85,7 +85,8 @@ void add_end(DualPipeList& list, int rank, int after) {
 
 ActionLists dualpipe_v(const PipelineShape& shape) {
   using enum DualPipeList::Way;
-  ActionLists lists{.micro_batches = shape.micro_batches, .placement = v_placement(shape.ranks)};
+  ActionLists lists{.micro_batches = shape.micro_batches,
+                    .placement = placement_of(ScheduleKind::dualpipe_v, shape.ranks, shape.chunks)};
   for (int rank = 0; rank < shape.ranks; ++rank) {
     const int after = shape.ranks - rank - 1;  // ranks further down
     DualPipeList list(shape.ranks, rank);

@@ -78,10 +78,10 @@ std::vector<ChunkAction> list_with_warmup(const PipelineShape& shape, int rank, 
 
 /// Returns the lists of all ranks. `warmup(rank)` is the number of forwards before the first pair.
 template <typename Warmup>
-ActionLists loop_lists(const PipelineShape& shape, const std::vector<int>& begins,
-                       const Warmup& warmup) {
+ActionLists loop_lists(ScheduleKind kind, const PipelineShape& shape,
+                       const std::vector<int>& begins, const Warmup& warmup) {
   ActionLists lists{.micro_batches = shape.micro_batches,
-                    .placement = loop_placement(shape.ranks, chunks_per_rank(shape))};
+                    .placement = placement_of(kind, shape.ranks, shape.chunks)};
   const std::vector<TableRow> table = order_table(shape, begins);
   for (int rank = 0; rank < shape.ranks; ++rank) {
     lists.ranks.push_back(list_with_warmup(shape, rank, static_cast<size_t>(warmup(rank)), table));
@@ -91,11 +91,12 @@ ActionLists loop_lists(const PipelineShape& shape, const std::vector<int>& begin
 
 /// Returns the lists of interleaved 1F1B in groups of `consecutive` micro-batches. The warm-up of
 /// rank r is 2 (pp - r - 1) + (v - 1) nc forwards, and pp - r - 1 with one chunk a rank.
-ActionLists one_forward_one_backward_in_groups(const PipelineShape& shape, int consecutive) {
+ActionLists one_forward_one_backward_in_groups(ScheduleKind kind, const PipelineShape& shape,
+                                               int consecutive) {
   const std::vector<int> begins = group_begins(shape.micro_batches, consecutive, shape.ranks);
   const int largest = largest_group(begins, shape.micro_batches);
   const int chunks = chunks_per_rank(shape);
-  return loop_lists(shape, begins, [&](int rank) {
+  return loop_lists(kind, shape, begins, [&](int rank) {
     const int after = shape.ranks - rank - 1;  // ranks
     return chunks == 1 ? after : 2 * after + (chunks - 1) * largest;
   });
@@ -105,22 +106,25 @@ ActionLists one_forward_one_backward_in_groups(const PipelineShape& shape, int c
 
 ActionLists all_forward_all_backward(const PipelineShape& shape) {
   const int consecutive = shape.consecutive_micro_batches.value_or(shape.micro_batches);
-  return loop_lists(shape, group_begins(shape.micro_batches, consecutive, 0),
+  return loop_lists(ScheduleKind::all_forward_all_backward, shape,
+                    group_begins(shape.micro_batches, consecutive, 0),
                     [&](int /*rank*/) { return shape.micro_batches * chunks_per_rank(shape); });
 }
 
 ActionLists one_forward_one_backward(const PipelineShape& shape) {
-  return one_forward_one_backward_in_groups(shape, shape.micro_batches);
+  return one_forward_one_backward_in_groups(ScheduleKind::one_forward_one_backward, shape,
+                                            shape.micro_batches);
 }
 
 ActionLists interleaved(const PipelineShape& shape) {
-  return one_forward_one_backward_in_groups(shape, shape.ranks);
+  return one_forward_one_backward_in_groups(ScheduleKind::interleaved, shape, shape.ranks);
 }
 
 ActionLists flexible(const PipelineShape& shape) {
   const int consecutive =
       shape.consecutive_micro_batches.value_or(std::min(shape.ranks, shape.micro_batches));
-  ActionLists lists = one_forward_one_backward_in_groups(shape, consecutive);
+  ActionLists lists =
+      one_forward_one_backward_in_groups(ScheduleKind::flexible, shape, consecutive);
   if (!deadlocks(place_messages(lists))) return lists;
   PipelineShape groups = shape;
   groups.consecutive_micro_batches = consecutive;

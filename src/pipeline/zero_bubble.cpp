@@ -105,8 +105,9 @@ std::vector<ChunkAction> zero_bubble_h1_list(int chunk, int warmup, int deferred
 }  // namespace
 
 ActionLists zero_bubble_h1(const PipelineShape& shape) {
-  ActionLists lists{.micro_batches = shape.micro_batches,
-                    .placement = loop_placement(shape.ranks, 1)};
+  ActionLists lists{
+      .micro_batches = shape.micro_batches,
+      .placement = placement_of(ScheduleKind::zero_bubble_h1, shape.ranks, shape.chunks)};
   for (int rank = 0; rank < shape.ranks; ++rank) {
     const int warmup = std::min(shape.micro_batches, shape.ranks - 1 - rank);
     lists.ranks.push_back(zero_bubble_h1_list(rank, warmup, rank, shape.micro_batches));
@@ -115,7 +116,9 @@ ActionLists zero_bubble_h1(const PipelineShape& shape) {
 }
 
 ActionLists zero_bubble_v(const PipelineShape& shape) {
-  ActionLists lists{.micro_batches = shape.micro_batches, .placement = v_placement(shape.ranks)};
+  ActionLists lists{
+      .micro_batches = shape.micro_batches,
+      .placement = placement_of(ScheduleKind::zero_bubble_v, shape.ranks, shape.chunks)};
   for (int rank = 0; rank < shape.ranks; ++rank) {
     lists.ranks.push_back(zero_bubble_v_list(shape.ranks, rank, shape.micro_batches));
   }

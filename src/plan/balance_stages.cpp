@@ -1,5 +1,5 @@
 // Shares out the layers of a model over the chunks of a pipeline (Llama 3, section 3.1.2, gives the
-// first and the last stage one layer fewer). model_costs() reads what each part costs from the
+// first and the last stage one layer fewer). stage_costs() reads what each part costs from the
 // program of the whole model. balance_layers() moves layers between chunks while that improves the
 // worst stage.
 
@@ -88,30 +88,39 @@ void add_states(ModelCosts& costs, const ModelConfig& model, const ParameterList
 
 using Counts = std::vector<int64_t>;  // layers, by chunk
 
+double flops_of_all_parts(const ModelCosts& costs) {
+  double flops = costs.embedding.flops + costs.head.flops;
+  for (const PartCost& layer : costs.layers) flops += layer.flops;
+  return flops;
+}
+
 /// Moves layers between chunks, one rule after the other. All numbers are integers, so that equal
-/// layers cost exactly the same wherever they are.
+/// layers of a stage cost exactly the same.
 class LayerMoves {
  public:
-  LayerMoves(const ModelCosts& costs, const ChunkPlacement& placement,
+  LayerMoves(std::span<const ModelCosts> costs, const ChunkPlacement& placement,
              std::span<const int> in_flight)
       : placement_(placement), in_flight_(in_flight) {
-    double flops = costs.embedding.flops + costs.head.flops;
-    for (const PartCost& layer : costs.layers) flops += layer.flops;
+    double flops = 0;
+    for (const ModelCosts& stage : costs) flops = std::max(flops, flops_of_all_parts(stage));
     // Single FLOPs, or larger units where the model's FLOPs do not fit into an integer.
     const double unit = std::max(1.0, flops / static_cast<double>(int64_t{1} << 60));
-    const auto in_units = [&](const PartCost& part) { return std::llround(part.flops / unit); };
-    embedding_ = {in_units(costs.embedding), costs.embedding.state_bytes,
-                  costs.embedding.activation_bytes};
-    head_ = {in_units(costs.head), costs.head.state_bytes, costs.head.activation_bytes};
-    before_.emplace_back();
-    for (const PartCost& layer : costs.layers) {
-      before_.push_back(before_.back() +
-                        Load{in_units(layer), layer.state_bytes, layer.activation_bytes});
+    const auto load_of = [&](const PartCost& part) {
+      return Load{std::llround(part.flops / unit), part.state_bytes, part.activation_bytes};
+    };
+    for (const ModelCosts& stage : costs) {
+      ModelLoads& model = models_.emplace_back();
+      model.embedding = load_of(stage.embedding);
+      model.head = load_of(stage.head);
+      model.before.emplace_back();
+      for (const PartCost& layer : stage.layers) {
+        model.before.push_back(model.before.back() + load_of(layer));
+      }
     }
   }
 
   Counts balanced() {
-    Counts counts = even_layers(std::ssize(before_) - 1, placement_.chunks());
+    Counts counts = even_layers(std::ssize(models_.front().before) - 1, placement_.chunks());
     improve(counts, [&](const Counts& next) { return stage_flops(next); });
     improve(counts, [&](const Counts& next) { return stage_bytes(next); });
     improve(counts, [&](const Counts& next) { return chunk_flops(next); });
@@ -137,16 +146,26 @@ class LayerMoves {
               activation_bytes - other.activation_bytes};
     }
   };
+  /// The loads of the model's parts on one stage.
+  struct ModelLoads {
+    Load embedding, head;
+    std::vector<Load> before;  // by layer: the sum of all before it; and of all layers
+  };
 
+  /// Returns the loads on the stage that has a chunk.
+  const ModelLoads& model_of(size_t chunk) const {
+    return models_[static_cast<size_t>(placement_.rank(static_cast<int>(chunk)))];
+  }
   std::vector<Load> chunk_loads(const Counts& counts) const {
     std::vector<Load> loads;
     int64_t end = 0;
     for (const int64_t count : counts) {
       const int64_t first = std::exchange(end, end + count);
-      loads.push_back(before_[static_cast<size_t>(end)] - before_[static_cast<size_t>(first)]);
+      const std::vector<Load>& before = model_of(loads.size()).before;
+      loads.push_back(before[static_cast<size_t>(end)] - before[static_cast<size_t>(first)]);
     }
-    loads.front() = loads.front() + embedding_;
-    loads.back() = loads.back() + head_;
+    loads.front() = loads.front() + model_of(0).embedding;
+    loads.back() = loads.back() + model_of(counts.size() - 1).head;
     return loads;
   }
   std::vector<Load> stage_loads(const Counts& counts) const {
@@ -228,8 +247,7 @@ class LayerMoves {
 
   const ChunkPlacement& placement_;
   std::span<const int> in_flight_;
-  Load embedding_, head_;
-  std::vector<Load> before_;  // by layer: the sum of all before it; and of all layers
+  std::vector<ModelLoads> models_;  // by stage
   std::vector<Bound> bounds_;
 };
 
@@ -239,19 +257,33 @@ RunConfig with_even_layers(RunConfig config) {
   return config;
 }
 
-}  // namespace
-
-ModelCosts model_costs(const RunConfig& config, const Mesh& mesh) {
-  const RunConfig first_phase = with_even_layers(phases_of(config).front().config);
-  const PassesToWrite passes = passes_to_write(first_phase, {mesh, 0});
-  const Chunk model = write_training(passes.model, passes.compute, passes.size, passes.recompute,
+/// Returns the costs of the parts of a model whose blocks are recomputed so.
+ModelCosts training_costs(const RunConfig& phase, const Mesh& mesh, const Recompute& recompute) {
+  const PassesToWrite passes = passes_to_write(phase, {mesh, 0});
+  const Chunk model = write_training(passes.model, passes.compute, passes.size, recompute,
                                      {mesh, 0}, passes.experts);
   ModelCosts costs;
-  costs.layers.resize(static_cast<size_t>(config.model.layers));
+  costs.layers.resize(static_cast<size_t>(phase.model.layers));
   add_passes(costs, model.program);
-  add_states(costs, config.model, model.outline.parameters, [&](const ParameterSpec& parameter) {
-    return state_bytes(first_phase, mesh, parameter);
-  });
+  add_states(costs, phase.model, model.outline.parameters,
+             [&](const ParameterSpec& parameter) { return state_bytes(phase, mesh, parameter); });
+  return costs;
+}
+
+}  // namespace
+
+std::vector<ModelCosts> stage_costs(const RunConfig& config, const Mesh& mesh) {
+  const RunConfig first_phase = with_even_layers(phases_of(config).front().config);
+  std::vector<ModelCosts> costs;
+  std::vector<Recompute> recomputed;  // by stage
+  for (int stage = 0; stage < mesh.size(mesh.pipeline()); ++stage) {
+    const Recompute recompute = recompute_of(recomputed_on(first_phase.train, stage));
+    const auto equal = std::ranges::find(recomputed, recompute);
+    costs.push_back(equal == recomputed.end()
+                        ? training_costs(first_phase, mesh, recompute)
+                        : costs[static_cast<size_t>(equal - recomputed.begin())]);
+    recomputed.push_back(recompute);
+  }
   return costs;
 }
 
@@ -269,8 +301,11 @@ ModelCosts evaluation_costs(PassesToWrite passes, const Mesh& mesh) {
   return costs;
 }
 
-std::vector<int64_t> balance_layers(const ModelCosts& costs, const ChunkPlacement& placement,
+std::vector<int64_t> balance_layers(std::span<const ModelCosts> costs,
+                                    const ChunkPlacement& placement,
                                     std::span<const int> in_flight) {
+  TESSERA_CHECK(std::ssize(costs) == placement.ranks, "costs of {} stages for {}", costs.size(),
+                placement.ranks);
   TESSERA_CHECK(std::ssize(in_flight) == placement.ranks, "{} peaks for {} stages",
                 in_flight.size(), placement.ranks);
   return LayerMoves(costs, placement, in_flight).balanced();
@@ -284,7 +319,7 @@ RunConfig with_stage_layers(RunConfig config, const Mesh& mesh) {
   for (const RankFigures& rank : measure(schedule, {}).ranks) {
     in_flight.push_back(rank.peak_in_flight);
   }
-  layers = {.counts = balance_layers(model_costs(config, mesh), schedule.placement, in_flight),
+  layers = {.counts = balance_layers(stage_costs(config, mesh), schedule.placement, in_flight),
             .balanced = false};
   return config;
 }

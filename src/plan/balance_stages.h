@@ -27,17 +27,19 @@ struct ModelCosts {
   PartCost head;  ///< with the last norm and the loss
 };
 
-/// Returns the costs on the first rank of a mesh, for a run or its first phase. They are read from
-/// the program of the whole model, so recomputation counts. What each chunk has alike, such as
-/// tables of angles, is left out.
-ModelCosts model_costs(const RunConfig& config, const Mesh& mesh);
+/// Returns the costs that the parts have on each pipeline stage, for a run or its first phase. A
+/// stage that recomputes (train.recompute_stages) has more FLOPs and fewer activations. The costs
+/// are read from the program of the whole model on the first rank of the mesh. What each chunk has
+/// alike, such as tables of angles, is left out.
+std::vector<ModelCosts> stage_costs(const RunConfig& config, const Mesh& mesh);
 
 /// Returns the costs of an evaluation on the first rank of a mesh: the FLOPs of the forward pass
 /// and the memory of the weights. Nothing is kept for a backward pass. Placement and ranges of
 /// `passes` are not used.
 ModelCosts evaluation_costs(PassesToWrite passes, const Mesh& mesh);
 
-/// Returns the number of layers of each chunk, by these rules in turn:
+/// Returns the number of layers of each chunk. `costs` are those of the parts, by stage.
+/// These rules decide in turn:
 ///
 /// 1. The largest FLOPs of a stage for one micro-batch are as few as possible.
 /// 2. The most memory of a stage is as little as possible: its states, and the activations of the
@@ -46,9 +48,10 @@ ModelCosts evaluation_costs(PassesToWrite passes, const Mesh& mesh);
 ///
 /// Each chunk has at least one layer, but the first and the last may have none. The search begins
 /// with numbers that differ by at most one, and moves one layer at a time from a chunk to another.
-/// If all layers cost the same, it finds the best numbers by rules 1 and 2; otherwise it may end
-/// where no single move helps. A pure function of its arguments.
-std::vector<int64_t> balance_layers(const ModelCosts& costs, const ChunkPlacement& placement,
+/// If the layers cost the same on a stage, it finds the best numbers by rules 1 and 2; otherwise it
+/// may end where no single move helps. A pure function of its arguments.
+std::vector<int64_t> balance_layers(std::span<const ModelCosts> costs,
+                                    const ChunkPlacement& placement,
                                     std::span<const int> in_flight);
 
 /// Returns a configuration with the numbers of layers in place of "balanced", the same ones on all

@@ -86,7 +86,8 @@ struct PassesToWrite {
   ChunkPlacement placement;
   std::vector<ChunkRange> ranges;  ///< by chunk of the model
 };
-/// Returns what the passes of one phase, or of a run without phases, are written from.
+/// Returns what the passes of one phase, of a run without phases, or of an evaluation in batches of
+/// train.micro_batch sequences for each data-parallel rank are written from.
 PassesToWrite passes_to_write(const RunConfig& config, const MeshRank& mesh_rank);
 /// Writes the chunks of a rank's stage. Schedules are left out.
 Passes write_passes(const PassesToWrite& passes, const MeshRank& mesh_rank);

@@ -37,15 +37,21 @@ Counts balanced(const RunConfig& config, int ranks) {
   return with_stage_layers(config, mesh_of(config, ranks)).parallel.stage_layers.counts;
 }
 
+/// Returns the costs of stages that all compute in the same way.
+std::vector<ModelCosts> alike(const ModelCosts& costs, int stages) {
+  return std::vector(static_cast<size_t>(stages), costs);
+}
+
 /// Returns the FLOPs and the memory of the worst stage, by a sum over each stage's layers.
 struct Worst {
   double flops = 0;
   double bytes = 0;
 };
-Worst worst_stage(const Counts& counts, const ModelCosts& costs, const ChunkPlacement& placement,
-                  const std::vector<int>& in_flight) {
+Worst worst_stage(const Counts& counts, const std::vector<ModelCosts>& costs_of_stages,
+                  const ChunkPlacement& placement, const std::vector<int>& in_flight) {
   Worst worst;
   for (int stage = 0; stage < placement.ranks; ++stage) {
+    const ModelCosts& costs = costs_of_stages[static_cast<size_t>(stage)];
     std::vector<PartCost> parts;
     size_t layer = 0;
     for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
@@ -100,6 +106,7 @@ ModelCosts any_equal_layers(int64_t layers) {
   return costs;
 }
 
+/// The layers of a stage are equal. On another stage, which recomputes or not, they may cost more.
 RC_GTEST_PROP(BalanceStages, FindTheBestNumbersOfEqualLayers, ()) {
   const bool v = *rc::gen::arbitrary<bool>();
   const int stages = *rc::gen::inRange(1, 4);
@@ -107,9 +114,13 @@ RC_GTEST_PROP(BalanceStages, FindTheBestNumbersOfEqualLayers, ()) {
       v ? v_placement(stages) : loop_placement(stages, *rc::gen::inRange(1, 3));
   if (placement.chunks() < 2) return;
   const int64_t layers = *rc::gen::inRange<int64_t>(std::max(1, placement.chunks() - 2), 10);
-  const ModelCosts costs = any_equal_layers(layers);
+  const bool are_alike = *rc::gen::arbitrary<bool>();
+  std::vector<ModelCosts> costs = alike(any_equal_layers(layers), stages);
   std::vector<int> in_flight;
-  for (int i = 0; i < stages; ++i) in_flight.push_back(*rc::gen::inRange(1, 9));
+  for (int i = 0; i < stages; ++i) {
+    if (!are_alike) costs[static_cast<size_t>(i)] = any_equal_layers(layers);
+    in_flight.push_back(*rc::gen::inRange(1, 9));
+  }
 
   const Counts found = balance_layers(costs, placement, in_flight);
   RC_ASSERT(std::accumulate(found.begin(), found.end(), int64_t{0}) == layers);
@@ -129,8 +140,11 @@ RC_GTEST_PROP(BalanceStages, AreNeverWorseThanEvenNumbers, ()) {
   const int stages = *rc::gen::inRange(2, 6);
   const ChunkPlacement placement = loop_placement(stages, *rc::gen::inRange(1, 4));
   const int64_t layers = placement.chunks() + *rc::gen::inRange<int64_t>(0, 20);
-  ModelCosts costs = any_equal_layers(layers);
-  for (PartCost& layer : costs.layers) layer.flops = *rc::gen::inRange(1, 30);
+  std::vector<ModelCosts> costs;
+  for (int i = 0; i < stages; ++i) {
+    costs.push_back(any_equal_layers(layers));
+    for (PartCost& layer : costs.back().layers) layer.flops = *rc::gen::inRange(1, 30);
+  }
   const std::vector<int> in_flight(static_cast<size_t>(stages), 2);
   const Counts found = balance_layers(costs, placement, in_flight);
   RC_ASSERT(std::accumulate(found.begin(), found.end(), int64_t{0}) == layers);
@@ -155,9 +169,9 @@ TEST(BalanceStages, AreEqualIfTheEndsAreNegligible) {
   ModelCosts costs;
   costs.layers.assign(16, {.flops = 1e12, .state_bytes = 1000, .activation_bytes = 100});
   costs.embedding = costs.head = {.flops = 1, .state_bytes = 1, .activation_bytes = 1};
-  EXPECT_THAT(balance_layers(costs, loop_placement(4, 1), std::vector{4, 3, 2, 1}),
+  EXPECT_THAT(balance_layers(alike(costs, 4), loop_placement(4, 1), std::vector{4, 3, 2, 1}),
               ElementsAre(4, 4, 4, 4));
-  EXPECT_THAT(balance_layers(costs, loop_placement(4, 2), std::vector{11, 9, 7, 5}),
+  EXPECT_THAT(balance_layers(alike(costs, 4), loop_placement(4, 2), std::vector{11, 9, 7, 5}),
               ElementsAre(2, 2, 2, 2, 2, 2, 2, 2));
 }
 
@@ -166,7 +180,7 @@ TEST(BalanceStages, CountLayersThatDiffer) {
   ModelCosts costs;
   costs.layers.assign(10, {.flops = 10});
   costs.layers.front().flops = 30;
-  EXPECT_THAT(balance_layers(costs, loop_placement(4, 1), std::vector{4, 3, 2, 1}),
+  EXPECT_THAT(balance_layers(alike(costs, 4), loop_placement(4, 1), std::vector{4, 3, 2, 1}),
               ElementsAre(1, 3, 3, 3));
 }
 
@@ -176,7 +190,7 @@ TEST(BalanceStages, SpareTheMemoryOfTheFirstStage) {
   ModelCosts costs;
   costs.layers.assign(14, {.flops = 1, .state_bytes = 10, .activation_bytes = 10});
   costs.head.flops = 1;
-  EXPECT_THAT(balance_layers(costs, loop_placement(4, 1), std::vector{4, 3, 2, 1}),
+  EXPECT_THAT(balance_layers(alike(costs, 4), loop_placement(4, 1), std::vector{4, 3, 2, 1}),
               ElementsAre(3, 4, 4, 3));
 }
 
@@ -192,14 +206,50 @@ TEST(BalanceStages, GiveTheEndsOfLlama3OneLayerFewer) {
   EXPECT_THAT(Counts(counts.begin() + 1, counts.end() - 1), ::testing::Each(8));
 }
 
-TEST(BalanceStages, CostsAreThoseOfTheChunks) {
-  const RunConfig config = sixteen_layers({"parallel.pipeline=4", "train.recompute=['attention']"});
+/// Returns the most FLOPs of a stage, repeated ones included, in the programs of these numbers of
+/// layers.
+double most_flops(RunConfig config, const Mesh& mesh, const Counts& counts) {
+  config.parallel.stage_layers = {.counts = counts};
+  double most = 0;
+  for (int rank = 0; rank < mesh.ranks(); ++rank) {
+    double flops = 0;
+    for (const Chunk& chunk :
+         write_passes(passes_to_write(config, {mesh, rank}), {mesh, rank}).chunks) {
+      const FlopCount count = count_flops(chunk.program);
+      flops += count.useful() + count.repeated;
+    }
+    most = std::max(most, flops);
+  }
+  return most;
+}
+
+/// Whichever stages recompute, no other numbers of layers have fewer FLOPs on the largest stage.
+TEST(BalanceStages, CountTheRecomputationOfTheStagesThatRecompute) {
+  const auto recomputing = [](const std::string& stages) {
+    return sixteen_layers(
+        {"parallel.pipeline=2", "train.recompute=['layer']", "train.recompute_stages=" + stages});
+  };
+  for (const char* const stages : {"[0]", "[1]", "[0, 1]"}) {
+    const RunConfig config = recomputing(stages);
+    const Mesh mesh = mesh_of(config, 2);
+    const double found = most_flops(config, mesh, balanced(config, 2));
+    for_all_counts(16, 2, [&](const Counts& counts) {
+      EXPECT_LE(found, most_flops(config, mesh, counts)) << stages << " " << counts.front();
+    });
+  }
+  EXPECT_THAT(balanced(recomputing("[0]"), 2), ElementsAre(7, 9));
+  EXPECT_THAT(balanced(recomputing("[1]"), 2), ElementsAre(9, 7));
+  EXPECT_THAT(balanced(recomputing("[0, 1]"), 2), ElementsAre(8, 8));
+}
+
+void expect_costs_of_chunks(const RunConfig& config) {
   const Mesh mesh = mesh_of(config, 4);
-  const ModelCosts costs = model_costs(config, mesh);
+  const std::vector<ModelCosts> costs_of_stages = stage_costs(config, mesh);
   const RunConfig cut = with_stage_layers(config, mesh);
   const Counts& counts = cut.parallel.stage_layers.counts;
   size_t layer = 0;
   for (int stage = 0; stage < 4; ++stage) {
+    const ModelCosts& costs = costs_of_stages[static_cast<size_t>(stage)];
     const StepPlan plan = plan_step(cut, {.threads = 1}, {mesh, stage});
     PartCost sum;
     const auto add = [&](const PartCost& part) {
@@ -217,6 +267,13 @@ TEST(BalanceStages, CostsAreThoseOfTheChunks) {
     EXPECT_NEAR(static_cast<double>(sum.activation_bytes), saved, 0.1 * saved) << stage;
   }
   EXPECT_EQ(layer, 16U);
+}
+
+TEST(BalanceStages, CostsAreThoseOfTheChunks) {
+  const std::string recompute = "train.recompute=['attention']";
+  expect_costs_of_chunks(sixteen_layers({"parallel.pipeline=4", recompute}));
+  expect_costs_of_chunks(
+      sixteen_layers({"parallel.pipeline=4", recompute, "train.recompute_stages=[0, 2]"}));
 }
 
 /// Every rank has its stage's part of the same cut, in every phase, and every layer is given out.
@@ -286,7 +343,7 @@ TEST(BalanceStages, CostsOfAnEvaluationAreThoseOfItsChunks) {
     EXPECT_EQ(sum.state_bytes, bytes) << stage;
   }
   EXPECT_EQ(layer, 16U);
-  const Counts counts = balance_layers(costs, passes.placement, std::vector{1, 1, 1, 1});
+  const Counts counts = balance_layers(alike(costs, 4), passes.placement, std::vector{1, 1, 1, 1});
   EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), int64_t{0}), 16);
   EXPECT_LT(counts.back(), 4) << "the head costs as much as some layers";
 }

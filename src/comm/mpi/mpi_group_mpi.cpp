@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "comm/call_errors.h"
+#include "comm/mpi/most_rows.h"
 #include "comm/mpi/mpi_call_mpi.h"
 #include "comm/mpi/shared_parts_mpi.h"
 #include "comm/piece_layout.h"
@@ -84,8 +85,8 @@ void MpiGroup::meet_small(const Fingerprint& mark, const PieceLayout* layout, bo
   throw Error("{}", disagreement_text(text_, calls));
 }
 
-void MpiGroup::meet_with_rows(const Fingerprint& mark, std::span<const int64_t> sent,
-                              std::span<const int64_t> received) {
+int64_t MpiGroup::meet_with_rows(const Fingerprint& mark, std::span<const int64_t> sent,
+                                 std::span<const int64_t> received) {
   const size_t bytes = sent.size_bytes();
   begin_small(static_cast<int64_t>(2 * bytes));
   std::memcpy(own_bytes(), sent.data(), bytes);
@@ -99,16 +100,19 @@ void MpiGroup::meet_with_rows(const Fingerprint& mark, std::span<const int64_t> 
                 sizeof count);
     return count;
   };
+  std::vector<int64_t> rows(ranks_.size() * ranks_.size());
   for (int to = 0; to < size(); ++to) {
     for (int from = 0; from < size(); ++from) {
       const int64_t given = count_of(from, 0, to);
       const int64_t expected = count_of(to, bytes, from);
+      rows[static_cast<size_t>(from) * ranks_.size() + static_cast<size_t>(to)] = given;
       if (given == expected) continue;
       throw Error("{}", different_rows_text(mark, text_, ranks_[static_cast<size_t>(from)], given,
                                             ranks_[static_cast<size_t>(to)], expected));
     }
   }
   set_running(&mark);
+  return most_rows(rows, size());
 }
 
 void MpiGroup::wait(const Fingerprint& mark, std::span<MPI_Request> messages,

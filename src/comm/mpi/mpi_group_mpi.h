@@ -92,9 +92,10 @@ class MpiGroup {
     meet_small(mark, layout);
     set_running(&mark);
   }
-  /// Meets as meet() does. Also compares the numbers of rows of an all-to-all, by position.
-  void meet_with_rows(const Fingerprint& mark, std::span<const int64_t> sent,
-                      std::span<const int64_t> received);
+  /// Meets as meet() does. Also compares the numbers of rows of an all-to-all, by position. Returns
+  /// most_rows(), the same number on all ranks.
+  int64_t meet_with_rows(const Fingerprint& mark, std::span<const int64_t> sent,
+                         std::span<const int64_t> received);
 
   /// Returns whether ranks can give each other this many bytes in a meeting. The result is the same
   /// on all ranks of a call.

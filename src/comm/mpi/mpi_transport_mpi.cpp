@@ -113,9 +113,10 @@ class MpiTransport final : public Transport {
   void all_to_all_rows(const Fingerprint& mark, const Tensor& from, std::span<const int64_t> sent,
                        const Tensor& to, std::span<const int64_t> received_rows) override {
     group_.call(mark, [&] {
-      group_.meet_with_rows(mark, sent, received_rows);
+      const int64_t max_rows = group_.meet_with_rows(mark, sent, received_rows);
       const int64_t row_bytes = to.shape().with_dim(0, 1).elements() * dtype_size(to.dtype());
-      if (from.bytes() <= INT_MAX && to.bytes() <= INT_MAX) {
+      // All ranks must choose alike, so the rows of one rank alone do not decide.
+      if (max_rows * row_bytes <= INT_MAX) {
         const ByteBlocks out = rows_of(sent, row_bytes);
         const ByteBlocks in = rows_of(received_rows, row_bytes);
         check_mpi(
