@@ -250,13 +250,13 @@ void RankTrainer::traced_step(int64_t step) {
   const PipelineSchedule schedule =
       programs_.step_schedule(set, static_cast<int>(std::ssize(issued_->batches)));
   finish_step();
-  const std::string file = gather_traces(
+  const GatheredTraces gathered = gather_traces(
       {.trace = rank_trace(trace.step(), step_->take_timed(), run_, programs_, set, runtime_),
        .begin = trace.begin(),
        .before = before,
        .after = after},
       {.name = schedule.name, .micro_batches = schedule.micro_batches}, tracing);
-  if (keeper_ != nullptr) keeper_->write_trace(file, step);
+  if (keeper_ != nullptr) keeper_->write_trace(gathered, step);
 }
 
 /// Completes the step's metrics, writes them and shows them.
