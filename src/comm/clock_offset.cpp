@@ -8,18 +8,26 @@
 // round trip. The bounds of every exchange hold, so their intersection is kept here, which is no
 // wider than that.
 //
-// Two ranks whose bounds overlap share a clock: clocks of different machines count from different
-// moments, such as their starts, and differ by far more than the bounds. The offset is then in the
-// bounds of both. Those of the first rank are 0 and 0.
+// The offset of ranks that share a clock is in the bounds of all of them. The bounds of the first
+// rank are 0 and 0. Which ranks share a clock follows from its id, never from the bounds: those of
+// two clocks may overlap by chance.
 
 #include "comm/clock_offset.h"
 
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <limits>
-#include <span>
+#include <random>
+#include <string>
+#include <system_error>
+#include <utility>
 #include <vector>
+
+#include "base/hash.h"
+#include "base/monotonic.h"
 
 namespace tessera {
 namespace {
@@ -37,52 +45,87 @@ struct Bounds {
   double lowest = -std::numeric_limits<double>::infinity();
   double highest = std::numeric_limits<double>::infinity();
 
-  bool overlap(const Bounds& other) const {
-    return lowest <= other.highest && other.lowest <= highest;
-  }
+  bool empty() const { return lowest > highest; }
   Bounds within(const Bounds& other) const {
     return {std::max(lowest, other.lowest), std::min(highest, other.highest)};
   }
 };
 
-Exchange exchange_of(std::span<const uint64_t> bits, size_t rank, size_t number) {
-  const std::span<const uint64_t> pair = bits.subspan(2 * (rank * kExchanges + number), 2);
-  return {std::bit_cast<double>(pair[0]), std::bit_cast<double>(pair[1])};
+/// What all ranks have told each other: for each its clock's id and its exchanges.
+class Readings {
+ public:
+  explicit Readings(std::vector<uint64_t> numbers) : numbers_(std::move(numbers)) {}
+
+  size_t ranks() const { return numbers_.size() / kNumbersOfRank; }
+  uint64_t clock_id(size_t rank) const { return numbers_[rank * kNumbersOfRank]; }
+  /// Returns the bounds that all exchanges of a rank with the first rank leave.
+  Bounds bounds_of(size_t rank) const {
+    if (rank == 0) return {0, 0};
+    Bounds bounds;
+    for (size_t number = 0; number < kExchanges; ++number) {
+      const Exchange first = exchange(0, number);
+      const Exchange own = exchange(rank, number);
+      bounds = bounds.within({first.entered - own.left, first.left - own.entered});
+    }
+    return bounds;
+  }
+
+ private:
+  static constexpr size_t kNumbersOfRank = 1 + 2 * kExchanges;
+
+  Exchange exchange(size_t rank, size_t number) const {
+    const size_t index = rank * kNumbersOfRank + 1 + 2 * number;
+    return {std::bit_cast<double>(numbers_[index]), std::bit_cast<double>(numbers_[index + 1])};
+  }
+
+  std::vector<uint64_t> numbers_;
+};
+
+/// Returns the bounds that all ranks which share a rank's clock leave.
+Bounds bounds_of_clock(const Readings& readings, size_t rank) {
+  const Bounds own = readings.bounds_of(rank);
+  Bounds bounds = own;
+  for (size_t other = 0; other < readings.ranks(); ++other) {
+    if (readings.clock_id(other) != readings.clock_id(rank)) continue;
+    bounds = bounds.within(readings.bounds_of(other));
+  }
+  // Copies of a virtual machine that was started once have equal ids and different clocks. No
+  // offset is in the bounds of all of them, so each keeps its own.
+  return bounds.empty() ? own : bounds;
 }
 
-/// Returns the bounds that all exchanges of a rank with the first rank leave.
-Bounds bounds_of(std::span<const uint64_t> bits, size_t rank) {
-  if (rank == 0) return {0, 0};
-  Bounds bounds;
-  for (size_t number = 0; number < kExchanges; ++number) {
-    const Exchange first = exchange_of(bits, 0, number);
-    const Exchange own = exchange_of(bits, rank, number);
-    bounds = bounds.within({first.entered - own.left, first.left - own.entered});
+/// Returns the id of the machine's monotonic clock as this process reads it.
+uint64_t monotonic_clock_id() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  if (boot.empty()) {
+    // Nothing says which processes share the clock, but the threads of this one do.
+    static const uint64_t id = uint64_t{std::random_device()()} << 32 | std::random_device()();
+    return id;
   }
-  return bounds;
+  std::error_code failed;  // a kernel that has no time namespaces has no such link
+  const std::filesystem::path name_space =
+      std::filesystem::read_symlink("/proc/self/ns/time", failed);
+  return hash(boot + " " + name_space.string());
 }
 
 }  // namespace
 
-ClockOffset measure_clock_offset(const RankControl& control, const std::function<double()>& clock) {
-  if (!control.several()) return {.at = clock()};
+RankClock monotonic_clock() { return {.seconds = monotonic_seconds, .id = monotonic_clock_id()}; }
+
+ClockOffset measure_clock_offset(const RankControl& control, const RankClock& clock) {
+  if (!control.several()) return {.at = clock.seconds()};
   control.wait();  // each exchange begins when all ranks have left the barrier before it
-  std::vector<uint64_t> own;
+  std::vector<uint64_t> own{clock.id};
   for (size_t number = 0; number < kExchanges; ++number) {
-    own.push_back(std::bit_cast<uint64_t>(clock()));
+    own.push_back(std::bit_cast<uint64_t>(clock.seconds()));
     control.wait();
-    own.push_back(std::bit_cast<uint64_t>(clock()));
+    own.push_back(std::bit_cast<uint64_t>(clock.seconds()));
   }
-  const std::vector<uint64_t> all = control.gather(own);
-  const auto rank = static_cast<size_t>(control.rank());
-  const Bounds own_bounds = bounds_of(all, rank);
-  Bounds bounds = own_bounds;
-  for (size_t other = 0; other < all.size() / own.size(); ++other) {
-    const Bounds of_other = bounds_of(all, other);
-    if (of_other.overlap(own_bounds)) bounds = bounds.within(of_other);
-  }
-  const double begun = std::bit_cast<double>(own.front());
+  const double begun = std::bit_cast<double>(own[1]);
   const double ended = std::bit_cast<double>(own.back());
+  const Readings readings(control.gather(own));
+  const Bounds bounds = bounds_of_clock(readings, static_cast<size_t>(control.rank()));
   return {.at = (begun + ended) / 2,
           .seconds = (bounds.lowest + bounds.highest) / 2,
           .uncertainty = (bounds.highest - bounds.lowest) / 2};

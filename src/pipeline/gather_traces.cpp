@@ -4,7 +4,14 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <numeric>
+#include <span>
+#include <utility>
 #include <vector>
+
+#include <fmt/format.h>
+
+#include "base/text.h"
 
 namespace tessera {
 namespace {
@@ -49,22 +56,46 @@ void move_to_axis(RankTrace& trace, const CommonClock& clock, double zero) {
   trace.step.clock_uncertainty += clock.uncertainty();
 }
 
+/// Returns how many texts of these sizes, and at least one, have no more than `max_bytes` together.
+size_t texts_within(std::span<const uint64_t> sizes, int64_t max_bytes) {
+  size_t count = 1;
+  uint64_t bytes = sizes.front();
+  while (count < sizes.size() && bytes + sizes[count] <= static_cast<uint64_t>(max_bytes)) {
+    bytes += sizes[count++];
+  }
+  return count;
+}
+
+std::string warning_of(size_t written, std::span<const uint64_t> sizes, int64_t max_bytes) {
+  const uint64_t bytes = std::accumulate(sizes.begin(), sizes.end(), uint64_t{0});
+  return fmt::format(
+      "trace.json has {} of {} ranks: all would take {}, and the limit is {}; for more ranks, "
+      "trace a step of fewer micro-batches (train.global_batch)",
+      written, sizes.size(), format_bytes(static_cast<int64_t>(bytes)), format_bytes(max_bytes));
+}
+
 }  // namespace
 
-std::string gather_traces(OwnTrace own, const TracedSchedule& schedule,
-                          const RankControl& control) {
+GatheredTraces gather_traces(OwnTrace own, const TracedSchedule& schedule,
+                             const RankControl& control, int64_t max_bytes) {
   const CommonClock clock(own);
   const double zero = lowest(clock.at(own.trace.step.start), control);
   move_to_axis(own.trace, clock, zero);
   RankTraceText text = rank_trace_text(own.trace);
+  const std::vector<uint64_t> sizes =
+      control.gather(std::array{uint64_t{text.events.size() + text.entry.size()}});
+  const size_t written = texts_within(sizes, max_bytes);
+  if (static_cast<size_t>(control.rank()) >= written) text = {};
   std::vector<std::string> events = control.texts_for_first(text.events);
   std::vector<std::string> entries = control.texts_for_first(text.entry);
-  if (!control.is_first()) return "";
+  if (!control.is_first()) return {};
   std::vector<RankTraceText> texts;
-  for (size_t rank = 0; rank < events.size(); ++rank) {
+  for (size_t rank = 0; rank < written; ++rank) {
     texts.push_back({std::move(events[rank]), std::move(entries[rank])});
   }
-  return run_trace_text(schedule, texts);
+  const size_t left_out = sizes.size() - written;
+  return {.file = run_trace_text(schedule, texts, static_cast<int>(left_out)),
+          .warning = left_out > 0 ? warning_of(written, sizes, max_bytes) : ""};
 }
 
 }  // namespace tessera

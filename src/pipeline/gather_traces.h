@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "comm/clock_offset.h"
@@ -16,10 +17,21 @@ struct OwnTrace {
   ClockOffset after;   ///< measured after it
 };
 
+/// The traces of all ranks, on the first rank. Both texts are empty on the others.
+struct GatheredTraces {
+  std::string file;
+  std::string warning;  ///< says which ranks are not in the file; empty if all are
+};
+
+/// The bytes that the ranks' texts in a file have at most, unless the first rank alone has more.
+/// They are well below the size of a file that read_trace() takes.
+inline constexpr int64_t kMaxGatheredBytes = int64_t{256} << 20;
+
 /// Puts the traces of all ranks on one axis of times: that of the first rank's clock, from the
 /// earliest start of the step on any rank. Between the two measurements an offset is taken to
-/// change evenly. Returns the file of all ranks on the first rank, and an empty text on the others.
-/// All ranks call it together.
-std::string gather_traces(OwnTrace own, const TracedSchedule& schedule, const RankControl& control);
+/// change evenly. If the texts of all ranks have more than `max_bytes`, the file has the first
+/// ranks whose texts have no more, and at least the first one. All ranks call it together.
+GatheredTraces gather_traces(OwnTrace own, const TracedSchedule& schedule,
+                             const RankControl& control, int64_t max_bytes = kMaxGatheredBytes);
 
 }  // namespace tessera

@@ -111,6 +111,9 @@ class TraceParser {
     } else {
       run_.schedule = {.name = fields_.text(other_data, "schedule"),
                        .micro_batches = fields_.index(other_data, "micro_batches")};
+      if (other_data.contains(kRanksLeftOutKey)) {
+        run_.ranks_left_out = fields_.index(other_data, kRanksLeftOutKey);
+      }
       const Json& ranks = fields_.list(other_data, "ranks");
       if (ranks.empty()) fields_.fail("'ranks' is empty");
       for (const Json& rank : ranks) add_rank(rank);
@@ -122,7 +125,8 @@ class TraceParser {
       add_event(event);
     }
     fields_.enter("traceEvents");
-    flows_.require_pairs(fields_);
+    // The other end of a flow may be on a rank that was left out.
+    if (run_.ranks_left_out == 0) flows_.require_pairs(fields_);
     for (const RankTrace& rank : run_.ranks) check_rank(rank);
     return std::move(run_);
   }
@@ -151,7 +155,7 @@ class TraceParser {
     RankTrace trace;
     if (!of_one_rank_) {
       fields_.enter(fmt::format("the ranks' entry {}", run_.ranks.size() + 1));
-      trace = place_of(json);
+      trace = ranked_trace(json);
     }
     const int rank = trace.rank();
     trace.step.origin = origin_of(fields_, json);
@@ -164,8 +168,9 @@ class TraceParser {
     run_.ranks.push_back(std::move(trace));
   }
 
-  /// Returns a trace that has only the rank's place in the mesh and on the axis of times.
-  RankTrace place_of(const Json& json) const {
+  /// Returns a trace that has only the rank's number, its stage and coordinates in the mesh, and
+  /// the uncertainty of its clock.
+  RankTrace ranked_trace(const Json& json) const {
     RankTrace trace;
     trace.step.origin.rank = fields_.index(json, "rank");
     if (!run_.ranks.empty() && trace.rank() <= run_.ranks.back().rank()) {

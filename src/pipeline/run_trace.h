@@ -49,6 +49,7 @@ struct TracedSchedule {
 struct RunTrace {
   TracedSchedule schedule;
   std::vector<RankTrace> ranks;  ///< in ascending order, at least one
+  int ranks_left_out = 0;        ///< how many ranks of the run are not in the file, for its size
 
   bool operator==(const RunTrace&) const = default;
   /// Returns the trace of a rank. Throws Error that names the ranks which the trace has.
@@ -64,7 +65,9 @@ RankTraceText rank_trace_text(const RankTrace& trace);
 
 /// Returns the file of a step as JSON in the trace event format, which Chrome (chrome://tracing)
 /// and Perfetto (ui.perfetto.dev) open. Fields outside that format go into "otherData".
-std::string run_trace_text(const TracedSchedule& schedule, std::span<const RankTraceText> ranks);
+/// `ranks_left_out` is as in RunTrace.
+std::string run_trace_text(const TracedSchedule& schedule, std::span<const RankTraceText> ranks,
+                           int ranks_left_out);
 
 /// Writes the file of a step. The write is atomic. Throws Error if it fails.
 void write_trace(const std::filesystem::path& path, const RunTrace& trace);

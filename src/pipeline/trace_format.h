@@ -17,20 +17,23 @@ namespace tessera {
 //   operations],
 //    "displayTimeUnit": "ms",
 //    "otherData": {"tessera_trace": version, "schedule": its name, "micro_batches": a number,
-//                  "ranks": [for each rank: its place in the mesh, its TraceOrigin, and "products":
-//                            each GemmShape once]}}
+//                  "ranks_left_out": how many ranks of the run are missing, if any are,
+//                  "ranks": [for each rank: its stage and coordinates in the mesh, its TraceOrigin,
+//                            and "products": each GemmShape once]}}
 //
 // In an event "pid" is the rank, "tid" its TraceTrack, and "cat" the block of the model, "step",
 // "action" or "message". "args" of an operation has the phase, the layer, the cost and the matrix
 // products as pairs of [index of the product, runs]; what is zero or empty is left out. "args" of
 // an entry of the list has its kind, chunk and micro-batch, and for a message the call. A message
-// also has two flow events, "s" in the post of its sender and "f" in the wait of its receiver.
+// also has two flow events, "s" in the post of its sender and "f" in the wait of its receiver. One
+// of them is missing if its rank is.
 //
 // Version 2 had one rank, whose origin and products were fields of "otherData", and no list. A
 // lane was the thread.
 
 inline constexpr double kMicrosecondsPerSecond = 1e6;  // the format's times are in microseconds
 inline constexpr const char* kTraceVersionKey = "tessera_trace";
+inline constexpr const char* kRanksLeftOutKey = "ranks_left_out";
 inline constexpr int kTraceVersion = 3;
 inline constexpr int kTraceVersionOfOneRank = 2;
 

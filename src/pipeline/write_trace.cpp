@@ -209,7 +209,8 @@ RankTraceText rank_trace_text(const RankTrace& trace) {
   return {.events = EventWriter(trace).write(), .entry = rank_entry(trace).dump()};
 }
 
-std::string run_trace_text(const TracedSchedule& schedule, std::span<const RankTraceText> ranks) {
+std::string run_trace_text(const TracedSchedule& schedule, std::span<const RankTraceText> ranks,
+                           int ranks_left_out) {
   std::string text = "{\"traceEvents\":[";
   const auto append = [&](std::string RankTraceText::*part) {
     std::string_view separator = "\n";
@@ -222,8 +223,10 @@ std::string run_trace_text(const TracedSchedule& schedule, std::span<const RankT
   append(&RankTraceText::events);
   text += fmt::format(
       "\n],\n\"displayTimeUnit\":\"ms\",\n"
-      "\"otherData\":{{\"{}\":{},\"schedule\":{},\"micro_batches\":{},\"ranks\":[",
+      "\"otherData\":{{\"{}\":{},\"schedule\":{},\"micro_batches\":{},",
       kTraceVersionKey, kTraceVersion, json_text(schedule.name), schedule.micro_batches);
+  if (ranks_left_out > 0) text += fmt::format("\"{}\":{},", kRanksLeftOutKey, ranks_left_out);
+  text += "\"ranks\":[";
   append(&RankTraceText::entry);
   return text + "\n]}}\n";
 }
@@ -231,7 +234,7 @@ std::string run_trace_text(const TracedSchedule& schedule, std::span<const RankT
 void write_trace(const std::filesystem::path& path, const RunTrace& trace) {
   std::vector<RankTraceText> texts;
   for (const RankTrace& rank : trace.ranks) texts.push_back(rank_trace_text(rank));
-  write_file(path, run_trace_text(trace.schedule, texts));
+  write_file(path, run_trace_text(trace.schedule, texts, trace.ranks_left_out));
 }
 
 }  // namespace tessera

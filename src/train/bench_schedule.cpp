@@ -304,7 +304,7 @@ std::optional<ScheduleMeasurement> measure_as_rank(const ScheduleTask& task, con
   Repeats own = repeats;
   if (!control.is_first()) own.before = {};
   RankReport report{.arena_bytes = rank.arena_bytes(), .runs = {}};
-  const ClockOffset offset = measure_clock_offset(control, monotonic_seconds);
+  const ClockOffset offset = measure_clock_offset(control, monotonic_clock());
   own.each([&](bool is_measured) {
     control.wait();
     RankRun run = rank.run(offset.seconds);

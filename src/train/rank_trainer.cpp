@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "base/interrupt.h"
-#include "base/monotonic.h"
 #include "base/text.h"
 #include "pipeline/gather_traces.h"
 #include "train/initial_weights.h"
@@ -241,22 +240,23 @@ std::vector<Batch> RankTrainer::next_batches(Trace* trace) {
 /// Runs a step with a trace on all ranks. The first one writes them into one file.
 void RankTrainer::traced_step(int64_t step) {
   const RankControl tracing = control_.during(fmt::format("the trace of step {}", step));
-  const ClockOffset before = measure_clock_offset(tracing, monotonic_seconds);
-  Trace trace(runtime_, monotonic_seconds);
+  const RankClock clock = monotonic_clock();
+  const ClockOffset before = measure_clock_offset(tracing, clock);
+  Trace trace(runtime_, clock.seconds);
   issue(step, &trace);
   step_->set_trace(nullptr);
-  const ClockOffset after = measure_clock_offset(tracing, monotonic_seconds);
+  const ClockOffset after = measure_clock_offset(tracing, clock);
   const int set = programs_.set_of_phase[loader_.phase()];
   const PipelineSchedule schedule =
       programs_.step_schedule(set, static_cast<int>(std::ssize(issued_->batches)));
   finish_step();
-  const std::string file = gather_traces(
+  const GatheredTraces gathered = gather_traces(
       {.trace = rank_trace(trace.step(), step_->take_timed(), run_, programs_, set, runtime_),
        .begin = trace.begin(),
        .before = before,
        .after = after},
       {.name = schedule.name, .micro_batches = schedule.micro_batches}, tracing);
-  if (keeper_ != nullptr) keeper_->write_trace(file, step);
+  if (keeper_ != nullptr) keeper_->write_trace(gathered, step);
 }
 
 /// Completes the step's metrics, writes them and shows them.

@@ -98,14 +98,15 @@ void RunKeeper::plot(int64_t parameters, int64_t tokens) const {
   write_file(file("loss.svg"), plot_metrics({&run, 1}, options));
 }
 
-void RunKeeper::write_trace(const std::string& file, int64_t step) {
+void RunKeeper::write_trace(const GatheredTraces& gathered, int64_t step) {
   require_folder();
   console_.attempt(kTraceFailed, [&] {
     const fs::path path = this->file("trace.json");
-    write_file(path, file);
+    write_file(path, gathered.file);
     console_.info(
         "wrote the trace of step {} to {}; tessera trace summarize says where its time went", step,
         path.string());
+    if (!gathered.warning.empty()) logger_.warn("{}", gathered.warning);
   });
 }
 

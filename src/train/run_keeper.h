@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "metrics/metrics_writer.h"
+#include "pipeline/gather_traces.h"
 #include "plan/programs.h"
 #include "program/runtime.h"
 #include "train/run_console.h"
@@ -54,8 +55,8 @@ class RunKeeper {
   /// Removes old checkpoints by the keep rule and draws the plot of losses, after a checkpoint was
   /// saved. Failures are logged.
   void prune_and_plot(int64_t parameters, int64_t tokens);
-  /// Writes the file of a step's trace (gather_traces()). A failure is logged.
-  void write_trace(const std::string& file, int64_t step);
+  /// Writes the file of a step's trace, and says which ranks it leaves out. A failure is logged.
+  void write_trace(const GatheredTraces& gathered, int64_t step);
 
   RunConsole& console() { return console_; }
 

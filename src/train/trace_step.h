@@ -10,8 +10,9 @@
 
 namespace tessera {
 
-/// Returns the trace of a rank's step, with its machine and its place in the mesh. `set` is that of
-/// the step's passes (see StepPrograms), and `list` what the stage's list made the rank do.
+/// Returns the trace of a rank's step, with its machine, its stage and its coordinates in the mesh.
+/// `set` is that of the step's passes (see StepPrograms), and `list` what the stage's list made the
+/// rank do.
 RankTrace rank_trace(StepTrace step, std::vector<TimedEntry> list, const SharedRun& run,
                      const StepPrograms& programs, int set, const Runtime& runtime);
 

@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
           trace, ceilings, [](const GemmShape& shape) { return 1e-12 * shape.flops(); });
       account.run = account_for_run(run);
       TESSERA_CHECK(std::isfinite(account.useful_flops) && std::isfinite(account.idle_seconds) &&
-                        std::isfinite(account.run->bubble),
+                        std::isfinite(account.run->bubble.value_or(0)),
                     "the sums of a valid trace are finite");
       account_text(account);
       account_json(account);

@@ -1,8 +1,12 @@
 #include "pipeline/gather_traces.h"
 
+#include <algorithm>
 #include <array>
+#include <cstdint>
 #include <vector>
 
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/file.h"
@@ -58,7 +62,10 @@ TEST(GatherTraces, PutsAllRanksOnTheFirstOnesClock) {
     OwnTrace own = own_trace(groups.rank(), clocks[rank]);
     own.before.uncertainty = 1e-6 * static_cast<double>(rank);
     own.after.uncertainty = 3e-6 * static_cast<double>(rank);
-    files[rank] = gather_traces(own, {.name = "1f1b", .micro_batches = 1}, RankControl(groups));
+    const GatheredTraces gathered =
+        gather_traces(own, {.name = "1f1b", .micro_batches = 1}, RankControl(groups));
+    EXPECT_EQ(gathered.warning, "");
+    files[rank] = gathered.file;
   });
   EXPECT_EQ(files[1], "");
   EXPECT_EQ(files[2], "");
@@ -82,11 +89,64 @@ TEST(GatherTraces, PutsAllRanksOnTheFirstOnesClock) {
 TEST(GatherTraces, OfOneRankKeepsItsTimes) {
   const TemporaryFolder folder;
   const RankTrace trace = testing::sample_trace();
-  write_file(folder / "trace.json", gather_traces({.trace = trace}, {"1f1b", 1}, {}));
+  write_file(folder / "trace.json", gather_traces({.trace = trace}, {"1f1b", 1}, {}).file);
   const RunTrace run = read_trace(folder / "trace.json");
   ASSERT_EQ(run.ranks.size(), 1U);
   EXPECT_NEAR(run.ranks[0].step.start, 0, 1e-9);
   EXPECT_NEAR(run.ranks[0].step.events[1].start, 0.001, 1e-9);
+}
+
+/// Gathers the traces of four ranks, which are two pipelines of two stages, with a limit.
+GatheredTraces gathered_within(int64_t max_bytes) {
+  GatheredTraces result;
+  World world(4, std::chrono::seconds(20));
+  run_mesh(world, Mesh({.pipeline = 2, .data = {2}}), [&](RankGroups& groups) {
+    const int rank = groups.rank();
+    RankTrace trace = testing::sample_run().ranks[static_cast<size_t>(rank % 2)];
+    trace.step.origin.rank = rank;
+    trace.pipeline = rank - rank % 2;
+    const GatheredTraces gathered =
+        gather_traces({.trace = trace}, {"1f1b", 1}, RankControl(groups), max_bytes);
+    if (rank == 0) {
+      result = gathered;
+    } else {
+      EXPECT_EQ(gathered.file + gathered.warning, "");
+    }
+  });
+  return result;
+}
+
+TEST(GatherTraces, LeaveOutTheLastRanksOfALargeRun) {
+  const TemporaryFolder folder;
+  const fs::path path = folder / "trace.json";
+  const auto read = [&](const GatheredTraces& gathered) {
+    write_file(path, gathered.file);
+    return read_trace(path);
+  };
+  const GatheredTraces all = gathered_within(kMaxGatheredBytes);
+  EXPECT_EQ(all.warning, "");
+  const RunTrace whole = read(all);
+  EXPECT_EQ(whole.ranks.size(), 4U);
+  EXPECT_EQ(whole.ranks_left_out, 0);
+  std::vector<int64_t> sizes;
+  for (const RankTrace& rank : whole.ranks) {
+    const auto [events, entry] = rank_trace_text(rank);
+    sizes.push_back(std::ssize(events) + std::ssize(entry));
+  }
+  int64_t limit = 0;
+  for (const size_t written : {1U, 2U, 3U}) {
+    limit += sizes[written - 1];
+    const GatheredTraces some = gathered_within(limit);
+    const RunTrace run = read(some);
+    ASSERT_EQ(run.ranks.size(), written);
+    EXPECT_EQ(run.ranks_left_out, 4 - static_cast<int>(written));
+    // A rank's messages are there even if the rank at their other end is not.
+    for (size_t rank = 0; rank < written; ++rank) EXPECT_EQ(run.ranks[rank], whole.ranks[rank]);
+    EXPECT_THAT(some.warning, ::testing::StartsWith(fmt::format(
+                                  "trace.json has {} of 4 ranks: all would take ", written)));
+    // One byte less, and the last of these ranks is left out, unless it is the first of the run.
+    EXPECT_EQ(read(gathered_within(limit - 1)).ranks.size(), std::max<size_t>(written - 1, 1));
+  }
 }
 
 }  // namespace

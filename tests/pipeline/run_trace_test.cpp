@@ -266,12 +266,13 @@ TEST_F(RunTraceTest, RefusesNoStepAndSeveral) {
               HasSubstr("the step is 8, and that of other ranks is 7"));
 }
 
-TEST_F(RunTraceTest, NamesTheDamagedPlace) {
+TEST_F(RunTraceTest, NamesTheDamagedField) {
   const auto run = [&](const char* key, const Json& value) {
     return error([&](Json& json) { json["otherData"][key] = value; });
   };
   EXPECT_THAT(run("schedule", 1), HasSubstr("in otherData, 'schedule' is not a text"));
   EXPECT_THAT(run("micro_batches", -1), HasSubstr("'micro_batches' is not a whole number"));
+  EXPECT_THAT(run("ranks_left_out", "two"), HasSubstr("'ranks_left_out' is not a whole number"));
   EXPECT_THAT(run("ranks", "all"), HasSubstr("'ranks' is not a list"));
   EXPECT_THAT(run("ranks", Json::array()), HasSubstr("'ranks' is empty"));
   EXPECT_THAT(run("ranks", Json::array({2})), HasSubstr("not an object"));

@@ -354,14 +354,14 @@ TEST(BalanceStages, CountTheLastMergeOfAScaledResidualWithTheHead) {
   config.model = testing::small_family(Family::zaya);
   config.model.layers = 5;
   const Mesh mesh = mesh_of(config, 2);
-  const ModelCosts costs = model_costs(config, mesh);
+  const ModelCosts costs = stage_costs(config, mesh).front();
   ASSERT_EQ(costs.layers.size(), 5U);
   const PartCost& first = costs.layers[1];
   for (size_t layer = 2; layer < 5; ++layer) {
     EXPECT_EQ(costs.layers[layer].activation_bytes, first.activation_bytes) << layer;
   }
   config.model.residual_scaling = false;
-  EXPECT_GT(costs.head.activation_bytes, model_costs(config, mesh).head.activation_bytes);
+  EXPECT_GT(costs.head.activation_bytes, stage_costs(config, mesh).front().head.activation_bytes);
   const Counts counts = balanced(config, 2);
   EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), int64_t{0}), 5);
 }

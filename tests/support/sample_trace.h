@@ -38,7 +38,7 @@ inline GemmShape sample_tile() {
   return {.m = 64, .n = 64, .k = 64, .lda = 64, .ldb = 64, .ldc = 64, .threads = 1};
 }
 
-/// A step of 10 ms, of which 9 lie in events: every kind of them once.
+/// A step of 10 ms, of which 9 ms are in events: every kind of them once.
 inline StepTrace sample_step() {
   StepTrace trace{.origin = {.processor = "a processor of 1 TFLOP/s",
                              .features = {"avx2", "amx_bf16"},

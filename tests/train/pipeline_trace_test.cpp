@@ -9,7 +9,6 @@
 #include "config/pipeline_of.h"
 #include "config/resolve.h"
 #include "pipeline/run_trace.h"
-#include "plan/account/run_account.h"
 #include "support/trace_of_schedule.h"
 #include "train/rank_runs.h"
 
@@ -66,7 +65,7 @@ TEST_F(PipelineTrace, OfFourStagesHasTheListOfEachInOrder) {
   }
 }
 
-TEST_F(PipelineTrace, NamesThePlaceOfEachRankInTheMesh) {
+TEST_F(PipelineTrace, NamesTheCoordinatesOfEachRankInTheMesh) {
   const RunConfig config =
       traced("mesh", {"parallel.pipeline=2", "parallel.tensor=2", "train.global_batch=16"});
   train_on(8, config);
@@ -112,38 +111,6 @@ TEST_F(PipelineTrace, OfEmulatedDevicesHasTheirTimes) {
       });
       EXPECT_TRUE(in_action) << event.name;
     }
-  }
-}
-
-TEST_F(PipelineTrace, IsWhatTheSummaryAddsUp) {
-  train_on(4, traced("summed", {"parallel.pipeline=4"}));
-  const RunTrace trace = trace_of("summed");
-  const RunAccount account = account_for_run(trace);
-  EXPECT_EQ(account.stages, 4);
-  double first = trace.ranks[0].step.duration, last = 0, busy_of_all = 0;
-  for (const RankTrace& rank : trace.ranks) {
-    for (const TimedEntry& entry : rank.list) {
-      if (!std::holds_alternative<ChunkAction>(entry.entry)) continue;
-      first = std::min(first, entry.start);
-      last = std::max(last, entry.end());
-      busy_of_all += entry.duration;
-    }
-  }
-  EXPECT_DOUBLE_EQ(account.seconds, last - first);
-  EXPECT_NEAR(account.bubble, (4 * (last - first) - busy_of_all) / busy_of_all, 1e-9);
-  for (size_t i = 0; i < 4; ++i) {
-    double busy = 0, waits = 0;
-    for (const TimedEntry& entry : trace.ranks[i].list) {
-      if (std::holds_alternative<ChunkAction>(entry.entry)) busy += entry.duration;
-      // The last stage waits before the first action begins, and the first one after the last.
-      if (is_wait(entry.entry) && entry.end() > first && entry.start < last) {
-        waits += std::min(entry.end(), last) - std::max(entry.start, first);
-      }
-    }
-    EXPECT_NEAR(account.ranks[i].busy_seconds, busy, 1e-12);
-    EXPECT_NEAR(account.ranks[i].idle_seconds, last - first - busy, 1e-12);
-    EXPECT_NEAR(account.ranks[i].wait_seconds, waits, 1e-12);
-    EXPECT_LE(waits, account.ranks[i].idle_seconds);
   }
 }
 

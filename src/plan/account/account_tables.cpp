@@ -187,11 +187,15 @@ OrderedJson ceiling_json(double value, const std::string& source) {
 /// Returns the account of all ranks: a line and a table.
 std::string run_account_text(const RunAccount& account) {
   const TracedSchedule& schedule = account.schedule;
+  const size_t ranks = account.ranks.size();
+  const auto left_out = static_cast<size_t>(account.ranks_left_out);
   std::string text = fmt::format(
-      "passes of {} ranks: {} ms; stages: {}, schedule: {}, micro-batches: {}; measured bubble: "
-      "{:.1f} %\n",
-      account.ranks.size(), milliseconds(account.seconds), account.stages, schedule.name,
-      schedule.micro_batches, 100 * account.bubble);
+      "passes of {} ranks: {} ms; stages: {}{}, schedule: {}, micro-batches: {}",
+      left_out > 0 ? fmt::format("{} of {}", ranks, ranks + left_out) : fmt::format("{}", ranks),
+      milliseconds(account.seconds), left_out > 0 ? "at least " : "", account.stages, schedule.name,
+      schedule.micro_batches);
+  if (account.bubble) text += fmt::format("; measured bubble: {:.1f} %", 100 * *account.bubble);
+  text += "\n";
   if (account.clock_uncertainty > 0) {
     text +=
         fmt::format("the ranks' clocks agree to {}\n", format_seconds(account.clock_uncertainty));
@@ -215,11 +219,14 @@ OrderedJson run_account_json(const RunAccount& account) {
                      {"idle_seconds", rank.idle_seconds},
                      {"wait_seconds", rank.wait_seconds}});
   }
+  OrderedJson bubble;  // null if there is none
+  if (account.bubble) bubble = *account.bubble;
   return {{"schedule", account.schedule.name},
+          {"ranks_left_out", account.ranks_left_out},
           {"stages", account.stages},
           {"micro_batches", account.schedule.micro_batches},
           {"seconds", account.seconds},
-          {"bubble", account.bubble},
+          {"bubble", bubble},
           {"clock_uncertainty_seconds", account.clock_uncertainty},
           {"ranks", ranks}};
 }

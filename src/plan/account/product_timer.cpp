@@ -121,7 +121,7 @@ StepAccount summarize_trace(const fs::path& run_or_file, std::optional<int> rank
   // A step's threads are bound to cores unless run.bind_threads is false, so these are bound, too.
   const BoundTeam team(sources.measure ? origin.threads : 1);
   StepAccount account = account_for(trace, find_ceilings(origin, sources), timer);
-  if (run.ranks.size() > 1) account.run = account_for_run(run);
+  if (run.ranks.size() > 1 || run.ranks_left_out > 0) account.run = account_for_run(run);
   return account;
 }
 

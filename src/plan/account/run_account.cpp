@@ -52,8 +52,9 @@ std::vector<std::vector<TimedAction>> actions_of(const RunTrace& trace, double s
 RunAccount account_for_run(const RunTrace& trace) {
   const Window window = window_of(trace);
   const ScheduleFigures figures = figures_of(actions_of(trace, window.start), window.seconds());
-  RunAccount account{
-      .schedule = trace.schedule, .seconds = figures.makespan, .bubble = figures.bubble};
+  RunAccount account{.schedule = trace.schedule,
+                     .ranks_left_out = trace.ranks_left_out,
+                     .seconds = figures.makespan};
   for (size_t i = 0; i < trace.ranks.size(); ++i) {
     const RankTrace& rank = trace.ranks[i];
     RankTime time{.rank = rank.rank(), .stage = rank.stage, .busy_seconds = figures.ranks[i].busy};
@@ -65,6 +66,7 @@ RunAccount account_for_run(const RunTrace& trace) {
     account.stages = std::max(account.stages, rank.stage + 1);
     account.clock_uncertainty = std::max(account.clock_uncertainty, rank.step.clock_uncertainty);
   }
+  if (account.stages > 1) account.bubble = figures.bubble;
   return account;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "pipeline/run_trace.h"
@@ -19,9 +20,12 @@ struct RankTime {
 /// any rank to the end of the last one.
 struct RunAccount {
   TracedSchedule schedule;
-  int stages = 1;
+  int ranks_left_out = 0;  ///< as in RunTrace; the account is of the others
+  int stages = 1;          ///< at least, if ranks are left out
   double seconds = 0;
-  double bubble = 0;             ///< idle time of all ranks over their busy time (Llama 3, 3.1.1)
+  /// Idle time of all ranks over their busy time (Llama 3, 3.1.1). A single stage has no bubble:
+  /// its ranks are idle because one of them begins or ends later than another.
+  std::optional<double> bubble;
   double clock_uncertainty = 0;  ///< the largest of the ranks, in seconds
   std::vector<RankTime> ranks;
 };

@@ -108,7 +108,7 @@ struct StepAccount {
   /// is negative if the products ran faster in the step than alone.
   std::vector<AccountRow> parts;
   std::vector<ProductRow> products;
-  std::optional<RunAccount> run;  ///< of all ranks, if the trace has several
+  std::optional<RunAccount> run;  ///< of all ranks, if the run has several
 };
 
 /// A function that returns the seconds that one run of a product takes alone.

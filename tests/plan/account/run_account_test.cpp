@@ -1,5 +1,7 @@
 #include "plan/account/run_account.h"
 
+#include <optional>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -21,7 +23,8 @@ TEST(RunAccount, ComparesTheRanksBetweenTheFirstActionAndTheLast) {
   EXPECT_EQ(account.schedule.name, "1f1b");
   EXPECT_EQ(account.stages, 2);
   EXPECT_NEAR(account.seconds, 8.5e-3, 1e-12);
-  EXPECT_NEAR(account.bubble, (3.5 + 5.5) / 8, 1e-12);
+  ASSERT_TRUE(account.bubble);
+  EXPECT_NEAR(*account.bubble, (3.5 + 5.5) / 8, 1e-12);
   ASSERT_EQ(account.ranks.size(), 2U);
   EXPECT_NEAR(account.ranks[0].busy_seconds, 5e-3, 1e-12);
   EXPECT_NEAR(account.ranks[0].idle_seconds, 3.5e-3, 1e-12);
@@ -33,9 +36,36 @@ TEST(RunAccount, ComparesTheRanksBetweenTheFirstActionAndTheLast) {
 }
 
 TEST(RunAccount, OfRanksWithoutActionsHasNoBubble) {
-  const RunAccount account = account_for_run(testing::sample_run_of(testing::sample_trace()));
+  RunTrace run = testing::sample_run();
+  for (RankTrace& rank : run.ranks) rank.list.clear();
+  const RunAccount account = account_for_run(run);
   EXPECT_EQ(account.seconds, 0);
   EXPECT_EQ(account.bubble, 0);
+}
+
+/// Two ranks that do not begin at the same time are no pipeline.
+TEST(RunAccount, OfOneStageHasNoBubble) {
+  RunTrace run = testing::sample_run();
+  run.ranks[1].stage = 0;
+  StepAccount account = account_for(run.ranks[0], {});
+  account.run = account_for_run(run);
+  EXPECT_EQ(account.run->bubble, std::nullopt);
+  EXPECT_NEAR(account.run->ranks[1].idle_seconds, 5.5e-3, 1e-12);
+  EXPECT_THAT(account_text(account),
+              AllOf(HasSubstr("passes of 2 ranks: 8.50 ms; stages: 1, schedule: 1f1b, "
+                              "micro-batches: 1\n"),
+                    Not(HasSubstr("bubble"))));
+  EXPECT_TRUE(Json::parse(account_json(account))["run"]["bubble"].is_null());
+}
+
+TEST(RunAccount, SaysThatRanksAreLeftOut) {
+  RunTrace run = testing::sample_run();
+  run.ranks_left_out = 6;
+  StepAccount account = account_for(run.ranks[0], {});
+  account.run = account_for_run(run);
+  EXPECT_THAT(account_text(account),
+              HasSubstr("passes of 2 of 8 ranks: 8.50 ms; stages: at least 2, schedule: 1f1b"));
+  EXPECT_EQ(Json::parse(account_json(account))["run"]["ranks_left_out"], 6);
 }
 
 TEST(RunAccount, IsShownWithTheStepOfARank) {
