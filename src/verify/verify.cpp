@@ -36,11 +36,16 @@ TokensSeen tokens_seen(const LayoutTrial& trial) {
   return seen;
 }
 
+/// Returns whether several ranks compute each pass of a chunk together, and so share sequences.
+bool shares_passes(const Mesh& mesh) {
+  return data_ranks(mesh) * mesh.size(mesh.pipeline()) != mesh.ranks();
+}
+
 /// Throws Error unless one rank can see together the tokens that the layout sees together.
 void require_same_tokens(const LayoutTrial& trial) {
   const bool drops_by_rank =
       trial.model.capacity_factor > 0 && trial.experts.capacity_tokens == TokenSet::rank;
-  if (drops_by_rank && data_ranks(trial.mesh) != trial.mesh.ranks()) {
+  if (drops_by_rank && shares_passes(trial.mesh)) {
     throw Error(
         "parallel.capacity_tokens is \"{}\" and model.capacity_factor is {}: ranks that share "
         "sequences and drop by their own tokens are another model than one rank; to verify the "
@@ -199,9 +204,7 @@ bool Verification::same() const {
 }
 
 std::string why_bits_not_compared(const LayoutTrial& trial) {
-  const int stages = trial.mesh.size(trial.mesh.pipeline());
-  if (data_ranks(trial.mesh) * stages != trial.mesh.ranks() ||
-      trial.mesh.size(trial.mesh.expert()) != 1) {
+  if (shares_passes(trial.mesh) || trial.mesh.size(trial.mesh.expert()) != 1) {
     return "ranks that share a model or its experts split sums within a pass";
   }
   if (trial.pipeline.has_chunks() && trial.model.tied_head) {

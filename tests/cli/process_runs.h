@@ -133,22 +133,32 @@ class ProcessRuns : public ::testing::Test {
                                   set("model.layers", std::to_string(layers)));
     return joined(joined(keys, set("model.balance_form", "'layer'")), more);
   }
-  /// Trains in pipelines on four threads and on four processes.
+  /// Trains in pipelines on threads and on as many processes.
   void expect_bits_of_threads_in_pipelines() const {
+    struct Layout {
+      int ranks;
+      std::string mesh;
+      Arguments keys;
+    };
     const Arguments batch = set("train.global_batch", "8");
-    const std::vector<std::pair<std::string, Arguments>> layouts{
-        {"4 pipeline", pipeline(4, 8, joined(batch, set("parallel.schedule", "'zb-v'")))},
-        {"2 pipeline x 2 data", pipeline(2, 2, joined(batch, set("model.tied_head", "true")))}};
-    for (const auto& [mesh, keys] : layouts) {
+    const Arguments zero_bubble = joined(batch, set("parallel.schedule", "'zb-v'"));
+    const Arguments tied = joined(batch, set("model.tied_head", "true"));
+    const Arguments experts = joined(set("train.global_batch", "16"), set("parallel.expert", "2"));
+    const std::vector<Layout> layouts{
+        {4, "4 pipeline", pipeline(4, 8, zero_bubble)},
+        {4, "2 pipeline x 2 data", pipeline(2, 2, tied)},
+        {8, "4 pipeline x 2 data, 2 expert", pipeline(4, 4, experts)}};
+    for (const auto& [ranks, mesh, keys] : layouts) {
       SCOPED_TRACE(mesh);
+      const std::string number = std::to_string(ranks);
       const std::string of_threads = "threads of " + mesh, of_processes = "processes of " + mesh;
-      const Result threads = run(training(of_threads, joined(keys, {"--ranks", "4"})));
+      const Result threads = run(training(of_threads, joined(keys, {"--ranks", number})));
       ASSERT_EQ(threads.status, 0) << threads.output;
-      const Result processes = run_processes(4, training(of_processes, keys));
+      const Result processes = run_processes(ranks, training(of_processes, keys));
       ASSERT_EQ(processes.status, 0) << processes.output;
-      EXPECT_NE(processes.output.find("4 ranks (" + mesh + ")"), std::string::npos)
+      EXPECT_NE(processes.output.find(number + " ranks (" + mesh + ")"), std::string::npos)
           << processes.output;
-      expect_same_run(of_threads, of_processes, 8);
+      expect_same_run(of_threads, of_processes, 2 * static_cast<size_t>(ranks));
     }
   }
   /// The arguments of a training in a pipeline of two stages, which traces a step.

@@ -101,6 +101,17 @@ TEST_F(RanksCommandTest, VerifySaysThatTheyAreTheSameModel) {
   EXPECT_TRUE(found["first_difference"].is_null());
 }
 
+/// Stages change no bit of what one rank computes, in the run's precision as well.
+TEST_F(RanksCommandTest, VerifySaysThatStagesOfAPipelineAreTheSameModel) {
+  const Result result =
+      run("verify", {"--ranks", "2", "--set", "parallel.pipeline=2", "--steps", "1", "--json"});
+  ASSERT_EQ(result.status, 0) << result.output;
+  const Json found = Json::parse(result.output.substr(result.output.find('{')));
+  EXPECT_EQ(found["passed"], true);
+  EXPECT_EQ(found["layout"], "2 pipeline");
+  EXPECT_EQ(found["bits_in_the_layouts_order"].value("same", false), true) << result.output;
+}
+
 TEST_F(RanksCommandTest, ExplainSaysWhatOneOfThemHoldsComputesAndSends) {
   const Result text = run("explain", joined(eight_, {"--rank", "3", "--types"}));
   EXPECT_EQ(text.status, 0);

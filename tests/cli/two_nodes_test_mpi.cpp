@@ -69,6 +69,19 @@ TEST_F(RunsOnTwoNodes, MeetByTcp) {
   expect_same_run("threads", "processes", 8);
 }
 
+/// Each node has two of the four stages. Activations and gradients go between the nodes and within
+/// each, down the stages and up again.
+TEST_F(RunsOnTwoNodes, HaveStagesOfAPipelineThatMeetByTcp) {
+  const Arguments keys =
+      pipeline(4, 8, joined(set("train.global_batch", "8"), set("parallel.schedule", "'zb-v'")));
+  const Result threads =
+      run(training("threads", joined(joined(keys, set("run.threads", "1")), {"--ranks", "4"})));
+  ASSERT_EQ(threads.status, 0) << threads.output;
+  const Result processes = on_nodes(4, training("processes", keys), {"--tcp"});
+  ASSERT_EQ(processes.status, 0) << processes.output;
+  expect_same_run("threads", "processes", 8);
+}
+
 /// Sums by node are compared bit for bit, as they are on one machine.
 TEST_F(RunsOnTwoNodes, VerifyTheLayout) {
   Arguments verify{"verify", (folder_ / "run.toml").string(), "--json"};

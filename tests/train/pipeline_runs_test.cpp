@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "support/scattered_schedule.h"
 #include "train/rank_runs.h"
 
 namespace tessera {
@@ -38,20 +39,11 @@ class PipelineRuns : public Ranks {
     expect_same_training(metrics(found), metrics(expected), 0);
     EXPECT_TRUE(tensors(found, 6) == tensors(expected, 6)) << "other weights or moments";
   }
-  /// Writes a schedule of four stages and four micro-batches, whose chunks lie anywhere. Some of
-  /// its backward passes are in halves.
+  /// Returns the path of a schedule of four stages and four micro-batches, whose chunks are on
+  /// ranks in another order. Some of its backward passes are in halves.
   static std::string schedule_file() {
-    const std::vector<int> ranks{1, 3, 0, 2};  // by chunk
-    std::string text = "tessera pipeline schedule 1\nmicro-batches 4\nchunks 1 3 0 2\n";
-    for (int rank = 0; rank < 4; ++rank) {
-      const auto chunk = std::ranges::find(ranks, rank) - ranks.begin();
-      text += fmt::format("rank {}: F{}.0 F{}.1 F{}.2 F{}.3\n", rank, chunk, chunk, chunk, chunk);
-      text += fmt::format("rank {}: I{}.0 I{}.1 W{}.0 W{}.1 B{}.2 I{}.3 W{}.3\n", rank, chunk,
-                          chunk, chunk, chunk, chunk, chunk, chunk);
-    }
-    const fs::path path = folder_->path() / "schedule.txt";
-    write_file(path, text);
-    return path.string();
+    return testing::write_scattered_schedule(folder_->path(), {1, 3, 0, 2},
+                                             "I*.0 I*.1 W*.0 W*.1 B*.2 I*.3 W*.3");
   }
 };
 

@@ -9,6 +9,7 @@
 #include "config/pipeline_of.h"
 #include "config/resolve.h"
 #include "pipeline/run_trace.h"
+#include "support/scattered_schedule.h"
 #include "support/trace_of_schedule.h"
 #include "train/rank_runs.h"
 
@@ -46,7 +47,15 @@ TEST_F(PipelineTrace, OfFourStagesHasTheListOfEachInOrder) {
       {"1f1b", {}},
       {"interleaved",
        {"parallel.schedule=\"interleaved\"", "parallel.virtual_stages=2", "model.layers=8"}},
-      {"zb-v", {"parallel.schedule=\"zb-v\"", "model.layers=8"}}};
+      {"flexible",
+       {"parallel.schedule=\"flexible\"", "parallel.virtual_stages=2", "model.layers=8",
+        "train.global_batch=10"}},
+      {"zb-v", {"parallel.schedule=\"zb-v\"", "model.layers=8"}},
+      {"file",
+       {"parallel.schedule=\"" +
+        testing::write_scattered_schedule(folder_->path(), {1, 3, 0, 2},
+                                          "I*.0 I*.1 W*.0 I*.2 W*.1 W*.2 I*.3 W*.3") +
+        "\""}}};
   for (const auto& [run, keys] : schedules) {
     SCOPED_TRACE(run);
     Keys all = keys;

@@ -8,13 +8,16 @@
 #include <unistd.h>
 
 #include "base/random.h"
+#include "base/words.h"
 #include "comm/in_process/run_mesh.h"
 #include "config/mesh_of.h"
 #include "inference/evaluate.h"
 #include "ops/host_target.h"
+#include "pipeline/generate.h"
 #include "plan/step_plan.h"
 #include "support/prepared_data.h"
 #include "support/rank_plans.h"
+#include "support/scattered_schedule.h"
 #include "tensor/alignment.h"
 #include "train/training_step.h"
 
@@ -139,26 +142,51 @@ INSTANTIATE_TEST_SUITE_P(
                       std::vector<std::string>{"train.evaluate_every=1"},
                       std::vector<std::string>{"run.threads=1", "model.layers=4"}));
 
+/// Compares the arenas of three stages that follow a schedule, each with what it touched.
+void expect_arenas_of_stages(std::vector<std::string> keys) {
+  const SmallPages small;
+  keys.insert(keys.end(), {"parallel.pipeline=3", "model.layers=6", "model.balance_form=\"layer\"",
+                           "train.evaluate_every=1"});
+  const RunConfig config = config_with(keys);
+  const Mesh mesh = mesh_of(config, 3);
+  const std::vector<StepPlan> plans = plans_of_ranks(config, mesh);
+  World world(mesh.ranks());
+  run_mesh(world, mesh, [&](RankGroups& groups) {
+    SCOPED_TRACE(fmt::format("stage {}", groups.rank()));
+    Runtime runtime(run_target(config, nullptr, mesh.ranks()));
+    runtime.join(groups);
+    expect_arena_touched(config, plans[static_cast<size_t>(groups.rank())], runtime);
+  });
+}
+
 /// The stages of a pipeline hold other chunks, other numbers of frames, and boundaries on one side
 /// or on both.
-TEST(TouchedMemoryOfStages, IsTheArenaOfEach) {
-  const SmallPages small;
-  for (const std::vector<std::string>& keys :
-       {std::vector<std::string>{}, std::vector<std::string>{"parallel.schedule=\"zb-v\""}}) {
-    std::vector<std::string> all{"parallel.pipeline=3", "model.layers=6", "train.global_batch=16",
-                                 "model.balance_form=\"layer\"", "train.evaluate_every=1"};
-    all.insert(all.end(), keys.begin(), keys.end());
-    const RunConfig config = config_with(all);
-    const Mesh mesh = mesh_of(config, 3);
-    const std::vector<StepPlan> plans = plans_of_ranks(config, mesh);
-    World world(mesh.ranks());
-    run_mesh(world, mesh, [&](RankGroups& groups) {
-      SCOPED_TRACE(fmt::format("stage {}", groups.rank()));
-      Runtime runtime(run_target(config, nullptr, mesh.ranks()));
-      runtime.join(groups);
-      expect_arena_touched(config, plans[static_cast<size_t>(groups.rank())], runtime);
-    });
+class TouchedMemoryOfStages : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(TouchedMemoryOfStages, IsTheArenaOfEachWithTheSchedule) {
+  const auto kind = from_word<ScheduleKind>(GetParam());
+  std::vector<std::string> keys{"parallel.schedule=\"" + GetParam() + "\"",
+                                "train.global_batch=24"};
+  if (kind == ScheduleKind::interleaved || kind == ScheduleKind::flexible) {
+    keys.emplace_back("parallel.virtual_stages=2");
   }
+  if (kind == ScheduleKind::flexible) keys.emplace_back("parallel.consecutive_micro_batches=4");
+  expect_arenas_of_stages(keys);
+}
+
+INSTANTIATE_TEST_SUITE_P(Schedules, TouchedMemoryOfStages,
+                         ::testing::ValuesIn(words_of<ScheduleKind>()), [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+/// Chunks are on ranks in any order, and only some backward passes are in halves.
+TEST(TouchedMemoryOfScatteredStages, IsTheArenaOfEach) {
+  const TemporaryFolder folder;
+  const std::string path = testing::write_scattered_schedule(folder.path(), {1, 2, 0},
+                                                             "I*.0 I*.1 W*.0 W*.1 B*.2 I*.3 W*.3");
+  expect_arenas_of_stages({"parallel.schedule=\"" + path + "\"", "train.global_batch=16"});
 }
 
 }  // namespace

@@ -215,5 +215,32 @@ TEST(Pipeline, PoolsTheBalanceOfAllChunks) {
   }
 }
 
+/// The tokens of a micro-batch, of each rank or of all, over which an expert's capacity counts are
+/// those of one rank.
+TEST(Pipeline, DropsTheChoicesThatOneRankDrops) {
+  ModelConfig model = laid_out_mixture();
+  model.layers = 4;
+  for (const TokenSet tokens : {TokenSet::rank, TokenSet::micro_batch}) {
+    model.balance_tokens =
+        tokens == TokenSet::rank ? BalanceTokens::rank : BalanceTokens::micro_batch;
+    for (const ScheduleKind kind :
+         {ScheduleKind::one_forward_one_backward, ScheduleKind::zero_bubble_v}) {
+      const PipelineCut cut{
+          .kind = kind, .chunks_per_stage = is_v(kind) ? 2 : 1, .micro_batches = 3};
+      SCOPED_TRACE(fmt::format("{}, {}", word(tokens), cut.text()));
+      LayoutTrial trial = trial_of(model, cut, {.data = {2}, .expert = 2});
+      trial.experts.capacity_tokens = tokens;
+      trial.model.capacity_factor = 1.1;
+      const Verification found = verify(trial, 1);
+      EXPECT_TRUE(found.passed()) << verification_text(found);
+      const TrialBatches batches = batches_of(trial, 1);
+      const LayoutResults dropping = run_layout(trial, batches);
+      trial.model.capacity_factor = 0;
+      EXPECT_NE(run_layout(trial, batches).steps[0].expert_tokens, dropping.steps[0].expert_tokens)
+          << "nothing was dropped";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera

@@ -15,6 +15,7 @@
 #include "base/words.h"
 #include "config/load_config.h"
 #include "config/mesh_of.h"
+#include "config/pipeline_of.h"
 #include "support/small_family.h"
 #include "verify/verify.h"
 
@@ -41,7 +42,9 @@ class Draw {
     config.model = model();
     parallel.tensor = tensor(config.model);
     parallel.context = one_of<int64_t>({1, 1, 2});
-    const int64_t shared = parallel.tensor * parallel.context;
+    const int64_t stage = parallel.tensor * parallel.context;  // ranks of one stage
+    if (stage < 8 && one_in(2)) pipeline(config);
+    const int64_t shared = stage * parallel.pipeline;
     const int64_t data = one_of<int64_t>(shared == 1   ? std::vector<int64_t>{2, 4}
                                          : shared == 8 ? std::vector<int64_t>{1}
                                          : shared == 4 ? std::vector<int64_t>{1, 2}
@@ -60,7 +63,7 @@ class Draw {
     config.optimizer.name = one_of<OptimizerName>({OptimizerName::adamw, OptimizerName::muon});
     // Blocks are another algorithm where ranks share a matrix.
     if (parallel.tensor == 1 && one_in(2)) config.optimizer.muon_split = MuonSplit::blocks;
-    if (config.model.mixture()) experts(config, drawn.ranks, data);
+    if (config.model.mixture()) experts(config, stage * data, data);
     return drawn;
   }
 
@@ -106,6 +109,26 @@ class Draw {
     return model;
   }
 
+  /// Draws two chunks or four, on two stages or on one rank, and a schedule that takes them.
+  void pipeline(RunConfig& config) {
+    ParallelSection& parallel = config.parallel;
+    parallel.pipeline = one_of<int64_t>({1, 2, 2});
+    parallel.virtual_stages = parallel.pipeline == 1 ? 2 : one_of<int64_t>({1, 2});
+    std::vector<ScheduleKind> kinds;
+    for (const std::string& name : words_of<ScheduleKind>())
+      kinds.push_back(from_word<ScheduleKind>(name));
+    std::erase_if(kinds, [&](ScheduleKind kind) {
+      const bool one_chunk =
+          kind == ScheduleKind::one_forward_one_backward || kind == ScheduleKind::zero_bubble_h1;
+      return is_v(kind) ? parallel.virtual_stages != 2 : one_chunk && parallel.virtual_stages != 1;
+    });
+    parallel.schedule = word(one_of(kinds));
+    if (takes_consecutive_micro_batches(parallel)) {
+      parallel.consecutive_micro_batches = one_of<int64_t>({0, 1, 2});
+    }
+    config.model.layers = std::max(config.model.layers, model_chunks(parallel));
+  }
+
   /// A compressed key head goes through its convolutions whole.
   int64_t tensor(const ModelConfig& model) {
     std::vector<int64_t> sizes{1, 1, 2, 4};
@@ -123,13 +146,17 @@ class Draw {
 
   void train(RunConfig& config, int64_t data) {
     config.train.micro_batch = one_of<int64_t>({1, 2, 3});
-    config.train.global_batch = config.train.micro_batch * data * 2;
+    // The fewest that every schedule takes.
+    const int64_t micro_batches = 2 * config.parallel.pipeline;
+    config.train.global_batch = config.train.micro_batch * data * micro_batches;
     config.train.precision = one_of<Precision>({Precision::bf16, Precision::fp32});
     config.train.seed = random_() % 1000;
     if (one_in(3)) config.train.recompute = {one_of(all_recomputed())};
+    if (config.parallel.pipeline > 1 && one_in(2)) config.train.recompute_stages = {0};
   }
 
-  void experts(RunConfig& config, int ranks, int64_t data) {
+  /// `ranks` are those of a stage, over all models.
+  void experts(RunConfig& config, int64_t ranks, int64_t data) {
     ParallelSection& parallel = config.parallel;
     ModelConfig& model = config.model;
     std::vector<int64_t> sizes{1, 2, 4};
