@@ -42,8 +42,9 @@ struct ScheduleArguments {
       return result;
     }
     if (!fs::exists(times)) {
-      throw Error("--times is {}; expected \"equal\", \"flops\" or a file, and there is no such file",
-                  times);
+      throw Error(
+          "--times is {}; expected \"equal\", \"flops\" or a file, and there is no such file",
+          times);
     }
     if (mean_seconds) {
       throw Error("--seconds is for --times equal and flops; the times of {} are seconds", times);

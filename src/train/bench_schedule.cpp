@@ -129,13 +129,15 @@ class TimedRank {
 
 void require_timed_run(const RunConfig& config) {
   if (config.run.device != Device::cpu) {
-    throw Error("run.device is \"{}\", and timed runs are for ranks on the processor; set it to \"cpu\"",
-                word(config.run.device));
+    throw Error(
+        "run.device is \"{}\", and timed runs are for ranks on the processor; set it to \"cpu\"",
+        word(config.run.device));
   }
   const ParallelSection& parallel = config.parallel;
   if (parallel.expert == 1 || parallel.expert_exchange == ExpertExchange::all_gather) return;
   throw Error(
-      "parallel.expert is {} and parallel.expert_exchange \"{}\": a timed run computes no values, so "
+      "parallel.expert is {} and parallel.expert_exchange \"{}\": a timed run computes no values, "
+      "so "
       "it does not know how many tokens the ranks would exchange for their experts; set "
       "parallel.expert to 1, or parallel.expert_exchange to \"all_gather\"",
       parallel.expert, word(parallel.expert_exchange));
@@ -357,7 +359,7 @@ std::optional<ScheduleMeasurement> measure_schedule(const RunConfig& config, con
   require_same_start(config, processes, control);
   const std::array facts{readable_fact("the rule of --times", std::string(word(lengths.rule))),
                          readable_fact("--seconds", fmt::format("{}", lengths.mean_seconds)),
-      SameFact{"the file of --times", text_of(lengths)},
+                         SameFact{"the file of --times", text_of(lengths)},
                          readable_fact("--repeats", std::to_string(repeats.measured)),
                          readable_fact("--warmup", std::to_string(repeats.warmup))};
   require_same(facts, processes, control);

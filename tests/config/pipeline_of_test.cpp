@@ -310,9 +310,10 @@ TEST(PipelineOf, AFileWithMicroBatchesInAnotherOrderIsRefused) {
               HasSubstr("found the forward of chunk 0, micro-batch 1, expected micro-batch 0"));
   EXPECT_THAT(refusal_of("F0.0 F0.1 B0.1 B0.0", "F1.0 F1.1 B1.1 B1.0"),
               HasSubstr("found the backward of chunk 0, micro-batch 1, expected micro-batch 0"));
-  EXPECT_THAT(refusal_of("F0.0 F0.1 B0.0 B0.1", "F1.0 F1.1 I1.0 I1.1 W1.1 W1.0"),
-              HasSubstr("found the weight gradients of chunk 1, micro-batch 1, expected micro-batch "
-                        "0 there: a chunk takes them in their order"));
+  EXPECT_THAT(
+      refusal_of("F0.0 F0.1 B0.0 B0.1", "F1.0 F1.1 I1.0 I1.1 W1.1 W1.0"),
+      HasSubstr("found the weight gradients of chunk 1, micro-batch 1, expected micro-batch "
+                "0 there: a chunk takes them in their order"));
 }
 
 /// All micro-batches of a program run the same segments.
@@ -322,13 +323,13 @@ TEST(PipelineOf, AFileWithHalvesRunsWholeBackwardPassesOfThatChunkInHalves) {
   write_file(path,
              "tessera pipeline schedule 1\nmicro-batches 2\nchunks 0 1\n"
              "rank 0: F0.0 B0.0 F0.1 B0.1\nrank 1: F1.0 B1.0 F1.1 I1.1 W1.1\n");
-  const PipelineSchedule schedule =
-      schedule_on(2, {"parallel.pipeline=2", "train.global_batch=2",
-                      fmt::format("parallel.schedule=\"{}\"", path)});
+  const PipelineSchedule schedule = schedule_on(2, {"parallel.pipeline=2", "train.global_batch=2",
+                                                    fmt::format("parallel.schedule=\"{}\"", path)});
   const auto kinds_of = [&](size_t rank) {
     std::vector<ActionKind> kinds;
     for (const ScheduleEntry& entry : schedule.ranks[rank]) {
-      if (const auto* const action = std::get_if<ChunkAction>(&entry)) kinds.push_back(action->kind);
+      if (const auto* const action = std::get_if<ChunkAction>(&entry))
+        kinds.push_back(action->kind);
     }
     return kinds;
   };

@@ -212,7 +212,8 @@ RC_GTEST_PROP(PipelineSchedules, InHalvesMayRunAndTakeNoLonger, ()) {
   RC_ASSERT(validate(halved).empty());
   std::map<int, std::set<ActionKind>> kinds;  // by chunk
   for (const RankFigures& rank : measure(halved, {}).ranks) {
-    for (const TimedAction& timed : rank.actions) kinds[timed.action.chunk].insert(timed.action.kind);
+    for (const TimedAction& timed : rank.actions)
+      kinds[timed.action.chunk].insert(timed.action.kind);
   }
   for (const auto& [chunk, of_chunk] : kinds) {
     RC_ASSERT(of_chunk.contains(ActionKind::backward) !=

@@ -51,7 +51,8 @@ void expect_run(const ScheduleMeasurement& measured) {
       for (size_t i = 0; i < found.actions.size(); ++i) {
         EXPECT_EQ(found.actions[i].action, expected.actions[i].action);
         EXPECT_GE(found.actions[i].start, expected.actions[i].start - 1e-9);
-        if (i > 0) EXPECT_GE(found.actions[i].start, found.actions[i - 1].end - 1e-9);
+        if (i == 0) continue;
+        EXPECT_GE(found.actions[i].start, found.actions[i - 1].end - 1e-9);
       }
     }
   }
@@ -74,7 +75,8 @@ TEST_P(TimedSchedules, TakeNoLessThanTheirClockSays) {
 
 INSTANTIATE_TEST_SUITE_P(OfEachKind, TimedSchedules,
                          ::testing::Values("1f1b", "gpipe", "zb-h1", "zb-v", "dualpipe-v",
-                                           "flexible", "interleaved"), [](const auto& name) {
+                                           "flexible", "interleaved"),
+                         [](const auto& name) {
                            std::string text = name.param;
                            std::erase(text, '-');
                            return text;
