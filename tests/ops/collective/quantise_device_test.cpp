@@ -67,7 +67,7 @@ void for_each_kernel(const Body& body) {
   }
 }
 
-TEST(QuantiseFixture, HasTheBitsOfPiecesAndOfWhatTheyRestore) {
+TEST(QuantiseOnDevices, HaveTheReferencesPiecesAndElements) {
   const nlohmann::json rows = fixture()["blocks"];
   ASSERT_EQ(rows.size(), 47U);
   for_each_kernel([&](const QuantiseOptions& options) {
@@ -90,7 +90,7 @@ TEST(QuantiseFixture, HasTheBitsOfPiecesAndOfWhatTheyRestore) {
   });
 }
 
-TEST(QuantiseFixture, HasTheBitsOfErrorFeedback) {
+TEST(QuantiseOnDevices, HaveTheReferencesErrorFeedback) {
   const nlohmann::json rows = fixture()["feedback"];
   ASSERT_EQ(rows.size(), 4U);
   for_each_kernel([&](const QuantiseOptions& options) {
@@ -107,7 +107,7 @@ TEST(QuantiseFixture, HasTheBitsOfErrorFeedback) {
   });
 }
 
-TEST(QuantiseFixture, HasTheBitsOfSumsOverRanks) {
+TEST(QuantiseOnDevices, HaveTheReferencesSumsOverRanks) {
   const nlohmann::json rows = fixture()["sums"];
   ASSERT_EQ(rows.size(), 2U);
   for_each_kernel([&](const QuantiseOptions& options) {
@@ -125,7 +125,7 @@ TEST(QuantiseFixture, HasTheBitsOfSumsOverRanks) {
   });
 }
 
-TEST(QuantiseWithFeedback, LeavesTheErrorOfBlocksThatAreNotFinite) {
+TEST(QuantiseOnDevices, LeaveTheErrorOfBlocksThatAreNotFinite) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const std::vector<float> addends{1, kNan, 2, 3, 1.1f, 2.2f, 3.3f, 4.4f, kInfinity};
@@ -143,7 +143,7 @@ TEST(QuantiseWithFeedback, LeavesTheErrorOfBlocksThatAreNotFinite) {
   });
 }
 
-RC_GTEST_PROP(QuantiseOnDevices, GivesThePlainKernelsBits, ()) {
+RC_GTEST_PROP(QuantiseOnDevices, GiveThePlainKernelsBits, ()) {
   const QuantisedFormat format = any_format();
   const int64_t elements = any_elements(format);
   const DType dtype = *rc::gen::element(DType::f32, DType::bf16);
@@ -160,7 +160,7 @@ RC_GTEST_PROP(QuantiseOnDevices, GivesThePlainKernelsBits, ()) {
   });
 }
 
-RC_GTEST_PROP(QuantiseOnDevices, GivesTheBitsOfErrorsAndSums, ()) {
+RC_GTEST_PROP(QuantiseOnDevices, GiveThePlainKernelsErrorsAndSums, ()) {
   const QuantisedFormat format = any_format();
   const int64_t elements = any_elements(format);
   const auto offset = *rc::gen::element<int64_t>(0, 1, 4);
