@@ -12,6 +12,8 @@ void register_products();
 void register_optimizer();
 /// Of Muon's products and passes.
 void register_muon();
+/// Of block quantisation, beside copies of memory.
+void register_quantisation();
 /// Of reading prepared data.
 void register_prepared_rows();
 /// Of saving by one writer and by several, and of loading a whole and a part.

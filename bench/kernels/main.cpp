@@ -12,6 +12,7 @@ int main(int argc, char** argv) {
   tessera::register_products();
   tessera::register_optimizer();
   tessera::register_muon();
+  tessera::register_quantisation();
   tessera::register_prepared_rows();
   tessera::register_checkpoints();
   benchmark::RunSpecifiedBenchmarks();

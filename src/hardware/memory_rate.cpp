@@ -4,6 +4,7 @@
 #include <bit>
 #include <span>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -101,9 +102,8 @@ MemoryPass memory_pass(MemoryKernel kernel, int64_t bytes, int threads) {
   return {.kernel = kernel, .threads = threads, .elements = std::max<int64_t>(1, elements)};
 }
 
-MemoryRate measure_memory(MemoryKernel kernel, int64_t bytes, int threads, double seconds) {
+std::function<double()> memory_loop(MemoryKernel kernel, int64_t bytes, int threads) {
   constexpr double kLeastRun = 1e-3;  // seconds, much longer than starting the threads
-  constexpr size_t kLeastRuns = 5;
   const MemoryPass work = memory_pass(kernel, bytes, threads);
   const int64_t count = work.elements;
   std::vector<Tensor> arrays;
@@ -125,11 +125,17 @@ MemoryRate measure_memory(MemoryKernel kernel, int64_t bytes, int threads, doubl
   const Factors factors{hidden.scale, hidden.zero_bits};
   int64_t passes = 1;
   while (timed_passes(kernel, parts, factors, passes) < kLeastRun) passes *= 2;
+  return [=, owner = std::move(arrays)] {
+    return work.rate(passes, timed_passes(kernel, parts, factors, passes));
+  };
+}
+
+MemoryRate measure_memory(MemoryKernel kernel, int64_t bytes, int threads, double seconds) {
+  constexpr size_t kLeastRuns = 5;
+  const std::function<double()> run = memory_loop(kernel, bytes, threads);
   std::vector<double> rates;
   const Stopwatch total;
-  while (rates.size() < kLeastRuns || total.seconds() < seconds) {
-    rates.push_back(work.rate(passes, timed_passes(kernel, parts, factors, passes)));
-  }
+  while (rates.size() < kLeastRuns || total.seconds() < seconds) rates.push_back(run());
   return {.kernel = kernel,
           .bytes = bytes,
           .best = *std::max_element(rates.begin(), rates.end()),

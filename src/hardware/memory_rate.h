@@ -52,9 +52,13 @@ struct MemoryPass {
 /// whole elements, at least one.
 MemoryPass memory_pass(MemoryKernel kernel, int64_t bytes, int threads);
 
-/// Measures one loop for about `seconds` seconds. The arrays take `bytes` bytes together and are
-/// shared equally by the threads. Each thread works on its own part again and again. The rates
-/// count the whole elements of memory_pass(), so they are right if `bytes` had to be rounded.
+/// Returns a function that runs a loop for a millisecond or more and returns its rate, in bytes per
+/// second. The arrays take `bytes` bytes together and are shared equally by the threads. Each
+/// thread works on its own part again and again. The rate counts the whole elements of
+/// memory_pass(), so it is right if `bytes` had to be rounded.
+std::function<double()> memory_loop(MemoryKernel kernel, int64_t bytes, int threads);
+
+/// Measures a memory_loop() for about `seconds` seconds.
 MemoryRate measure_memory(MemoryKernel kernel, int64_t bytes, int threads, double seconds);
 
 /// Returns 16 KiB per thread times 1, 2, 4 and so on. The last one is at least 256 MiB and at least

@@ -41,6 +41,7 @@ RC_GTEST_PROP(BFloat16, RoundsToNearestTiesToEven, ()) {
   const float value = bits_to_float((upper << 16) | lower);
   RC_PRE(std::isfinite(value));
   RC_ASSERT(BFloat16(value).bits == reference_rounding(value));
+  RC_ASSERT(BFloat16::of_number(value).bits == reference_rounding(value));
 }
 
 TEST(BFloat16, EveryValueSurvivesTheWayThere) {
