@@ -25,11 +25,6 @@ std::string checkpoint_identity(const LoadedModel& model) {
   return fmt::format("step {} with the hash {}", model.step, hash_text(hash(text)));
 }
 
-/// Returns the stage of each chunk. A schedule's file may be another one on another machine.
-std::string stages_of_chunks(const EvaluationTask& task) {
-  return fmt::format("{}", fmt::join(task.passes.placement.rank_of_chunk, " "));
-}
-
 }  // namespace
 
 std::optional<CheckpointEvaluation> evaluate_as_process(CheckpointEvaluationOptions options,
@@ -55,11 +50,9 @@ std::optional<CheckpointEvaluation> evaluate_as_process(CheckpointEvaluationOpti
     identity = checkpoint_identity(task->model);
   });
   require_same_start(evaluation_config(options, task->model), processes, control);
-  const std::vector<SameFact> facts{
-      readable_fact("--batch", std::to_string(options.batch)),
-      readable_fact("--instances", std::to_string(options.instances)),
-      readable_fact("the checkpoint", identity),
-      readable_fact("the stages of the chunks", stages_of_chunks(*task))};
+  const std::vector<SameFact> facts{readable_fact("--batch", std::to_string(options.batch)),
+                                    readable_fact("--instances", std::to_string(options.instances)),
+                                    readable_fact("the checkpoint", identity)};
   require_same(facts, processes, control);
   require_same_data(task->data, processes, control);
   processes.set_timeout(std::chrono::seconds(task->model.config.run.rank_timeout));
