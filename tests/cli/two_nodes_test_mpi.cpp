@@ -34,6 +34,16 @@ class RunsOnTwoNodes : public testing::ProcessRuns {
     const int status = cluster.wait();
     return {status, cluster.output()};
   }
+
+  /// Expects that four processes which meet by TCP have the run of four threads.
+  void expect_run_of_threads_by_tcp(const Arguments& keys) {
+    const Result threads =
+        run(training("threads", joined(joined(keys, set("run.threads", "1")), {"--ranks", "4"})));
+    ASSERT_EQ(threads.status, 0) << threads.output;
+    const Result processes = on_nodes(4, training("processes", keys), {"--tcp"});
+    ASSERT_EQ(processes.status, 0) << processes.output;
+    expect_same_run("threads", "processes", 8);
+  }
 };
 
 TEST_F(RunsOnTwoNodes, GoOnUnderAnotherLayout) {
@@ -60,26 +70,15 @@ TEST_F(RunsOnTwoNodes, GoOnUnderAnotherLayout) {
 
 /// They meet in the first one's process, at an address of the network between them.
 TEST_F(RunsOnTwoNodes, MeetByTcp) {
-  const Arguments keys = joined(set("train.micro_batch", "1"), set("parallel.node_ranks", "2"));
-  const Result threads =
-      run(training("threads", joined(joined(keys, set("run.threads", "1")), {"--ranks", "4"})));
-  ASSERT_EQ(threads.status, 0) << threads.output;
-  const Result processes = on_nodes(4, training("processes", keys), {"--tcp"});
-  ASSERT_EQ(processes.status, 0) << processes.output;
-  expect_same_run("threads", "processes", 8);
+  expect_run_of_threads_by_tcp(
+      joined(set("train.micro_batch", "1"), set("parallel.node_ranks", "2")));
 }
 
 /// Each node has two of the four stages. Activations and gradients go between the nodes and within
 /// each, down the stages and up again.
 TEST_F(RunsOnTwoNodes, HaveStagesOfAPipelineThatMeetByTcp) {
-  const Arguments keys =
-      pipeline(4, 8, joined(set("train.global_batch", "8"), set("parallel.schedule", "'zb-v'")));
-  const Result threads =
-      run(training("threads", joined(joined(keys, set("run.threads", "1")), {"--ranks", "4"})));
-  ASSERT_EQ(threads.status, 0) << threads.output;
-  const Result processes = on_nodes(4, training("processes", keys), {"--tcp"});
-  ASSERT_EQ(processes.status, 0) << processes.output;
-  expect_same_run("threads", "processes", 8);
+  expect_run_of_threads_by_tcp(
+      pipeline(4, 8, joined(set("train.global_batch", "8"), set("parallel.schedule", "'zb-v'"))));
 }
 
 /// Sums by node are compared bit for bit, as they are on one machine.
