@@ -127,6 +127,7 @@ class TimedRank {
   std::map<std::pair<int, Segment>, double> seconds_of_nodes_;  // by program and segment
 };
 
+/// Throws Error unless the ranks are on the processor and what they send is known without values.
 void require_timed_run(const RunConfig& config) {
   if (config.run.device != Device::cpu) {
     throw Error(
@@ -136,9 +137,8 @@ void require_timed_run(const RunConfig& config) {
   const ParallelSection& parallel = config.parallel;
   if (parallel.expert == 1 || parallel.expert_exchange == ExpertExchange::all_gather) return;
   throw Error(
-      "parallel.expert is {} and parallel.expert_exchange \"{}\": a timed run computes no values, "
-      "so "
-      "it does not know how many tokens the ranks would exchange for their experts; set "
+      "parallel.expert is {} and parallel.expert_exchange \"{}\": a timed run computes no "
+      "values, so it does not know how many tokens the ranks would exchange for their experts; set "
       "parallel.expert to 1, or parallel.expert_exchange to \"all_gather\"",
       parallel.expert, word(parallel.expert_exchange));
 }
