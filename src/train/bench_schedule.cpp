@@ -111,6 +111,7 @@ class TimedRank {
     return found->second;
   }
 
+  /// Waits as long as a pass takes beside its nodes.
   static void wait(double seconds) {
     ComputeClock clock;
     clock.add(seconds);
@@ -162,6 +163,7 @@ ScheduleTask schedule_task(const RunConfig& config, const Mesh& mesh, const Pass
   return {config, pipeline_schedule(config, mesh), lengths};
 }
 
+/// Reads the times of a file, of which at least one must be above 0.
 std::vector<ChunkTimes> lengths_of_file(const fs::path& path, int chunks) {
   std::vector<ChunkTimes> times = read_chunk_times(path, chunks);
   const auto takes_time = [](const ChunkTimes& chunk) {
