@@ -19,6 +19,7 @@ struct FlatPieces {
   std::vector<int64_t> sizes;  ///< the elements of each piece; 0 for an empty one
 
   bool is_cut() const { return !axes.empty(); }
+  bool operator==(const FlatPieces&) const = default;
   int64_t elements() const;  ///< of all pieces together
   /// Returns the index of a rank's piece in `sizes`.
   size_t piece_index(const Mesh& mesh, int rank) const {
@@ -28,6 +29,12 @@ struct FlatPieces {
   ElementRun run_of(const Mesh& mesh, int rank) const { return run_of(mesh, rank, axes.size()); }
   /// Returns the run of all ranks that have this rank's coordinates on the first `axis_count` axes.
   ElementRun run_of(const Mesh& mesh, int rank, size_t axis_count) const;
+  /// Returns the pieces over the first `axis_count` axes: of each, what the ranks have together
+  /// whose coordinates on these axes are equal. Not cut without axes.
+  FlatPieces outer(const Mesh& mesh, size_t axis_count) const;
+  /// Returns the pieces of run_of(mesh, rank, axis_count) over the other axes. Not cut if there are
+  /// none.
+  FlatPieces within(const Mesh& mesh, int rank, size_t axis_count) const;
   TypeOnAxis type() const;  ///< of the cut memory, on each of the axes
   /// Returns the distribution of the pieces, given that of the whole memory.
   Distribution distribution(Distribution whole) const;
@@ -35,6 +42,8 @@ struct FlatPieces {
  private:
   /// Returns the index of the first piece in run_of(mesh, rank, axis_count).
   size_t first_index(const Mesh& mesh, int rank, size_t axis_count) const;
+  /// Returns the number of pieces in run_of(mesh, rank, axis_count).
+  size_t piece_count(const Mesh& mesh, size_t axis_count) const;
 };
 
 }  // namespace tessera

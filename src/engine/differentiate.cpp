@@ -58,7 +58,10 @@ class Differentiation {
   void differentiate_node(const Node& node) {
     std::vector<Value> output_gradients;
     builder_.enter_block_of(node, Phase::backward);
-    for (const Value output : node.outputs) output_gradients.push_back(total(output));
+    for (const Value output : node.outputs) {
+      const Value frame_gradient = builder_.frame_gradient(output);
+      output_gradients.push_back(frame_gradient ? frame_gradient : total(output));
+    }
     if (std::ranges::none_of(output_gradients, [](Value value) { return bool(value); })) return;
     if (is_part(node)) {
       contribute_part(node.outputs[0], output_gradients[0]);

@@ -43,7 +43,7 @@ std::optional<Value> gathered_positions(ModelWriter& writer, Value positions) {
 class ChunkWriter {
  public:
   ChunkWriter(Chunk& chunk, const ModelConfig& config, DType compute, const ProgramSize& size,
-              const ChunkRange& range, const ExpertLayout& experts)
+              const ChunkRange& range, const ExpertLayout& experts, const CutUnits* cut_units)
       : chunk_(chunk),
         builder_(chunk.program),
         writer_{.builder = builder_,
@@ -52,7 +52,8 @@ class ChunkWriter {
                 .layout = distribute_tokens(chunk.program.mesh(), size.sequences),
                 .experts = experts,
                 .pins_choices = size.pinned_choices,
-                .changes_biases = true},
+                .changes_biases = true,
+                .parameters = ParameterList(cut_units)},
         size_(size),
         range_(range) {}
 
@@ -293,9 +294,9 @@ std::vector<StepSum> StepSums::all() const {
 
 Chunk write_chunk(const ModelConfig& config, DType compute, const ProgramSize& size,
                   const Recompute& recompute, const ChunkRange& range, const MeshRank& mesh_rank,
-                  const ExpertLayout& experts) {
+                  const ExpertLayout& experts, const CutUnits* cut_units) {
   Chunk chunk{.program = Program(mesh_rank.mesh, mesh_rank.rank)};
-  ChunkWriter(chunk, config, compute, size, range, experts).write(recompute);
+  ChunkWriter(chunk, config, compute, size, range, experts, cut_units).write(recompute);
   return chunk;
 }
 

@@ -115,11 +115,13 @@ struct Chunk {
   Value balance_loss, router_z_loss;  ///< [1]: sums over tokens, like the loss; outputs
 };
 
-/// Writes a rank's chunk, which recomputes the named blocks, and returns it. Throws Error, with the
-/// numbers, if the model or the batch does not divide over the mesh.
+/// Writes a rank's chunk, which recomputes the named blocks, and returns it. It gathers and reduces
+/// `cut_units`, of which ranks keep pieces; null if there are none. Throws Error, with the numbers,
+/// if the model or the batch does not divide over the mesh.
 Chunk write_chunk(const ModelConfig& config, DType compute, const ProgramSize& size,
                   const Recompute& recompute, const ChunkRange& range,
-                  const MeshRank& mesh_rank = {}, const ExpertLayout& experts = {});
+                  const MeshRank& mesh_rank = {}, const ExpertLayout& experts = {},
+                  const CutUnits* cut_units = nullptr);
 
 /// Writes the whole model as one chunk and returns it.
 Chunk write_training(const ModelConfig& config, DType compute, const ProgramSize& size,

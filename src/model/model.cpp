@@ -43,14 +43,16 @@ Value gathered_tokens(Builder& builder, Value own) {
 
 EvaluationProgram write_evaluation(const ModelConfig& config, DType compute,
                                    const ProgramSize& size, const ChunkRange& range,
-                                   const MeshRank& mesh_rank, const ExpertLayout& experts) {
+                                   const MeshRank& mesh_rank, const ExpertLayout& experts,
+                                   const CutUnits* cut_units) {
   EvaluationProgram evaluation{.program = Program(mesh_rank.mesh, mesh_rank.rank)};
   Builder builder(evaluation.program);
   ModelWriter writer{.builder = builder,
                      .config = config,
                      .compute = compute,
                      .layout = distribute_tokens(mesh_rank.mesh, size.sequences),
-                     .experts = experts};
+                     .experts = experts,
+                     .parameters = ParameterList(cut_units)};
   evaluation.batch = declare_batch(builder, size, writer.layout, range.embedding, range.head);
   if (!range.embedding) {
     evaluation.boundary_in =

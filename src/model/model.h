@@ -18,12 +18,12 @@ struct EvaluationProgram {
   Boundary boundary_in, boundary_out;  ///< as in Chunk
   Value token_loss;  ///< [tokens] of all ranks: cross-entropy, 0 without a target; an output
 };
-/// Writes an evaluation of a chunk. Throws Error if the model or the batch does not divide over the
-/// mesh.
+/// Writes an evaluation of a chunk. It gathers `cut_units` as write_chunk() does. Throws Error if
+/// the model or the batch does not divide over the mesh.
 EvaluationProgram write_evaluation(const ModelConfig& config, DType compute,
                                    const ProgramSize& size, const ChunkRange& range,
-                                   const MeshRank& mesh_rank = {},
-                                   const ExpertLayout& experts = {});
+                                   const MeshRank& mesh_rank = {}, const ExpertLayout& experts = {},
+                                   const CutUnits* cut_units = nullptr);
 /// Writes an evaluation of the whole model.
 EvaluationProgram write_evaluation(const ModelConfig& config, DType compute,
                                    const ProgramSize& size, const MeshRank& mesh_rank = {},

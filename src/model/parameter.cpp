@@ -122,12 +122,18 @@ Value ParameterList::declare(Builder& builder, std::string_view name, const Shap
   const Shape piece = shape_of_piece(program, qualified, shape, distribution);
   const size_t index = find_unit(builder, qualified, unit, dtype, is_hidden_matrix(role, shape),
                                  distribution, changed_by);
-  ParameterUnit& whole = units_[index];
-  const int64_t offset = whole.elements;
+  OpenUnit& open = open_[index];
+  const int64_t offset = open.elements;
   // A multiple of kAlignment elements is a whole number of cache lines in every dtype.
   const int64_t padded = round_up(piece.elements(), kAlignment);
-  whole.elements += padded;
-  builder.grow(whole.value, padded);
+  open.elements += padded;
+  if (open.is_cut) {
+    TESSERA_CHECK(open.elements <= units_[index].elements, "the unit {} has {} elements, not {}",
+                  units_[index].name, units_[index].elements, open.elements);
+  } else {
+    units_[index].elements = open.elements;
+    builder.grow(open.whole, padded);
+  }
   specs_.push_back({.name = qualified,
                     .shape = shape,
                     .distribution = distribution,
@@ -138,7 +144,7 @@ Value ParameterList::declare(Builder& builder, std::string_view name, const Shap
                     .unit = std::move(unit),
                     .unit_index = static_cast<int>(index),
                     .unit_offset = offset});
-  values_.push_back(view(builder, whole.value, offset, piece, distribution, qualified));
+  values_.push_back(view(builder, open.whole, offset, piece, distribution, qualified));
   return values_.back();
 }
 
@@ -149,16 +155,18 @@ size_t ParameterList::find_unit(Builder& builder, const std::string& parameter,
   const Distribution flat = flat_distribution(mesh, distribution);
   const std::string name = fmt::format("{}/{}{}{}", unit, dtype_name(dtype), split_axes(mesh, flat),
                                        matrices ? "/matrices" : "");
-  // Searched from the end, because the parameters of a unit mostly follow one another.
-  for (size_t i = units_.size(); i-- > 0;) {
-    if (units_[i].name != name) continue;
-    TESSERA_CHECK(units_[i].changed_by == changed_by, "'{}' is changed otherwise than the unit {}",
+  const auto find = [&] { return std::ranges::find(units_, name, &ParameterUnit::name); };
+  auto found = find();
+  if (found == units_.end() && declare_cut_units(builder, unit)) found = find();
+  const auto index = static_cast<size_t>(found - units_.begin());
+  if (found != units_.end()) {
+    TESSERA_CHECK(found->changed_by == changed_by, "'{}' is changed otherwise than the unit {}",
                   parameter, name);
-    if (units_[i].distribution == flat) return i;
+    if (found->distribution == flat) return index;
     throw DistributionError(fmt::format(
         "'{}' would lie in the unit '{}', which is {}, as {}; expected parameters of one unit to "
         "lie alike, in one view of the mesh",
-        parameter, name, units_[i].distribution.text(mesh), flat.text(mesh)));
+        parameter, name, found->distribution.text(mesh), flat.text(mesh)));
   }
   units_.push_back({.name = name,
                     .dtype = dtype,
@@ -167,12 +175,40 @@ size_t ParameterList::find_unit(Builder& builder, const std::string& parameter,
                     .value = builder.parameter(name, {{0}, dtype, flat}),
                     .gradient_distribution = {},
                     .changed_by = changed_by});
-  return units_.size() - 1;
+  open_.push_back({.whole = units_.back().value});
+  return index;
+}
+
+bool ParameterList::declare_cut_units(Builder& builder, const std::string& part) {
+  if (cut_units_ == nullptr) return false;
+  const Program& program = builder.program();
+  std::vector<CutUnit> declared;
+  for (size_t i = 0; i < cut_units_->units.size(); ++i) {
+    const UnitPieces& pieces = cut_units_->pieces[i];
+    if (!pieces.is_cut() || !cut_units_->units[i].name.starts_with(part + "/")) continue;
+    ParameterUnit unit = cut_units_->units[i];
+    TESSERA_CHECK(std::ranges::find(units_, unit.name, &ParameterUnit::name) == units_.end(),
+                  "the unit {} is declared already", unit.name);
+    const int64_t stored = pieces.weights.is_cut()
+                               ? pieces.weights.run_of(program.mesh(), program.rank()).length
+                               : unit.elements;
+    unit.value = builder.parameter(
+        unit.name, {{stored}, unit.dtype, pieces.weights.distribution(unit.distribution)});
+    declared.push_back({.stored = unit.value, .pieces = pieces, .name = unit.name});
+    units_.push_back(std::move(unit));
+  }
+  if (declared.empty()) return false;
+  const auto scope = builder.scope(part, Block::other);
+  for (const Value whole : use_cut_units(builder, declared, cut_units_->options)) {
+    open_.push_back({.whole = whole, .elements = 0, .is_cut = true});
+  }
+  return true;
 }
 
 void ParameterList::note_gradients(const Program& program) {
-  for (ParameterUnit& unit : units_) {
-    if (!unit.has_gradients()) continue;
+  for (size_t i = 0; i < units_.size(); ++i) {
+    ParameterUnit& unit = units_[i];
+    if (!unit.has_gradients() || open_[i].is_cut) continue;  // those of cut units are known
     const Value gradient = program.main_gradient(unit.value);
     TESSERA_CHECK(bool(gradient), "the unit {} has no gradient", unit.name);
     unit.gradient_distribution = program.spec(gradient).distribution;
@@ -196,9 +232,7 @@ void ParameterList::note_stages(
   }
 }
 
-std::string master_name(const ParameterUnit& unit) {
-  return is_rounded(unit) ? "master:" + unit.name : unit.name;
-}
+std::string master_name(const ParameterUnit& unit) { return "master:" + unit.name; }
 
 std::string first_moment_name(const ParameterUnit& unit) { return "first_moment:" + unit.name; }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/tensor_piece.h"
+#include "ops/collective/unit_pieces.h"
 #include "program/builder.h"
 #include "tensor/tensor.h"
 
@@ -97,7 +98,7 @@ struct ParameterUnit {
 };
 
 /// Returns the names of the masters and moments of a unit's weights, in every program that uses
-/// them. If the weights have the accumulation dtype, they are the masters themselves.
+/// them. Where the weights are the masters themselves, there is no value of the former name.
 std::string master_name(const ParameterUnit& unit);
 std::string first_moment_name(const ParameterUnit& unit);
 std::string second_moment_name(const ParameterUnit& unit);
@@ -107,6 +108,14 @@ std::string working_name(std::string_view stored_name);
 /// Returns whether the weights are a rounded copy of the masters.
 bool is_rounded(const ParameterUnit& unit);
 
+/// The units of a model of which ranks keep pieces of the weights or of the main gradients, as the
+/// programs that gather and reduce them need them: complete before the first parameter is declared.
+struct CutUnits {
+  std::vector<ParameterUnit> units;   ///< all units of the model, or of a part of it
+  std::vector<UnitPieces> pieces;     ///< by unit; not cut for units that ranks keep whole
+  CutUnitOptions options;
+};
+
 /// Fills an f32 or f64 tensor with a piece of a parameter's first values. Each element depends only
 /// on the seed, the parameter's name and its index in the whole, so every layout starts with the
 /// same model. Throws InternalError if the tensor does not have the piece's shape.
@@ -114,9 +123,15 @@ void initialize(const ParameterSpec& spec, uint64_t seed, const TensorPiece& pie
                 const Tensor& values, int threads);
 
 /// The parameters of a model, declared while it is written into a program. All parameters of a unit
-/// must be declared before anything uses the unit's size, because each of them enlarges it.
+/// must be declared before anything uses the unit's size, because each of them enlarges it. Cut
+/// units are known before: the first parameter of one declares all cut units of its part of the
+/// model, and use_cut_units() writes what gathers them.
 class ParameterList {
  public:
+  ParameterList() = default;
+  /// Begins a list in a program that uses these cut units, or none if null. They must outlive it.
+  explicit ParameterList(const CutUnits* cut_units) : cut_units_(cut_units) {}
+
   /// Declares `name` below the builder's current scope and returns its value in the program. The
   /// value has the shape of the piece that the program's rank holds. Throws Error if the
   /// parameter's shape does not divide into such pieces, and DistributionError if the unit's other
@@ -143,12 +158,24 @@ class ParameterList {
   int64_t elements() const;
 
  private:
+  /// A unit while its parameters are being declared.
+  struct OpenUnit {
+    Value whole;           // the value of which parameters are views
+    int64_t elements = 0;  // of the parameters so far
+    bool is_cut = false;   // its size is known, and does not grow
+  };
+
   /// Returns the index in units() of a parameter's unit; declares the unit if it is new. Throws
   /// DistributionError if it has another distribution than the parameter needs.
   size_t find_unit(Builder& builder, const std::string& parameter, const std::string& unit,
                    DType dtype, bool matrices, const Distribution& distribution,
                    ChangedBy changed_by);
+  /// Declares the cut units of a part of the model and writes their use. Returns whether there are
+  /// any.
+  bool declare_cut_units(Builder& builder, const std::string& part);
 
+  const CutUnits* cut_units_ = nullptr;
+  std::vector<OpenUnit> open_;  // by unit
   std::vector<ParameterSpec> specs_;
   std::vector<Value> values_;
   std::vector<ParameterUnit> units_;

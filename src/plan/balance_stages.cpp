@@ -45,16 +45,7 @@ void add_passes(ModelCosts& costs, const Program& program) {
   }
 }
 
-/// Returns the number of ranks that share out the masters and moments of a parameter.
-int64_t ranks_that_share(const RunConfig& config, const Mesh& mesh, ParameterRole role) {
-  if (config.shard.optimizer == ShardOver::none) return 1;
-  if (role != ParameterRole::expert) return data_ranks(mesh);
-  int64_t ranks = 1;
-  for (const Axis level : mesh.expert_data()) ranks *= mesh.size(level);
-  return ranks;
-}
-
-/// Returns the bytes that a rank keeps of a parameter from step to step.
+/// Returns the bytes that a rank keeps of a parameter from step to step, if pieces are even.
 int64_t state_bytes(const RunConfig& config, const Mesh& mesh, const ParameterSpec& parameter) {
   const DType wide = accumulation_dtype(parameter.dtype);
   const bool muon = config.optimizer.name == OptimizerName::muon &&
@@ -62,9 +53,17 @@ int64_t state_bytes(const RunConfig& config, const Mesh& mesh, const ParameterSp
   const int64_t moments = muon ? 1 : 2;
   const int64_t masters = wide == parameter.dtype ? 0 : 1;
   const int64_t elements = parameter.piece_shape.elements();
-  return elements * (dtype_size(parameter.dtype) + dtype_size(wide)) +
-         elements * dtype_size(wide) * (moments + masters) /
-             ranks_that_share(config, mesh, parameter.role);
+  const ShardAxes axes = shard_plan(config.shard, mesh).axes;
+  const auto bytes_of_piece = [&](int64_t element_bytes, int axis_count) {
+    int64_t ranks = 1;
+    for (const Axis axis : cut_axes(mesh, parameter.distribution.view(), axis_count)) {
+      ranks *= mesh.size(axis);
+    }
+    return elements * element_bytes / ranks;
+  };
+  return bytes_of_piece(dtype_size(parameter.dtype), axes.weights) +
+         bytes_of_piece(dtype_size(wide), axes.gradients) +
+         bytes_of_piece(dtype_size(wide) * (moments + masters), axes.optimizer);
 }
 
 /// Adds what the parts keep of their parameters. `bytes_of` says it of one of them.

@@ -175,8 +175,7 @@ std::string optimizer_table(const StepPlan& plan) {
 int64_t optimizer_bytes(const StepPlan& plan) {
   std::set<std::string> names;
   for (const ParameterUnit& unit : plan.programs.model.parameters.units()) {
-    names.insert({first_moment_name(unit), second_moment_name(unit)});
-    if (is_rounded(unit)) names.insert(master_name(unit));
+    names.insert({master_name(unit), first_moment_name(unit), second_moment_name(unit)});
   }
   int64_t bytes = 0;
   for (const ValueInfo& value : plan.programs.update.program.values()) {

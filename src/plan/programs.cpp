@@ -27,9 +27,13 @@ struct WrittenPasses {
   Passes passes;
 };
 
-/// Returns the passes of one phase, or of a run without phases.
-WrittenPasses passes_of(const RunConfig& config, const MeshRank& mesh_rank) {
+/// Returns the passes of one phase, or of a run without phases. `cut` is that of the first phase,
+/// which all phases share.
+WrittenPasses passes_of(const RunConfig& config, const MeshRank& mesh_rank, const ShardPlan& shard,
+                        std::shared_ptr<const CutModel> cut = nullptr) {
   WrittenPasses written{.from = passes_to_write(config, mesh_rank), .passes = {}};
+  written.from.cut =
+      cut ? std::move(cut) : cut_model(written.from, config.optimizer, shard, mesh_rank);
   written.passes = write_passes(written.from, mesh_rank);
   if (config.train.evaluate_every > 0) {
     written.passes.evaluation = write_evaluation_passes(written.from, mesh_rank);
@@ -55,6 +59,20 @@ std::vector<ChunkProgram> chunk_programs(const StepPrograms& programs, int set) 
                       .gradients_out = chunk.boundary_in_gradients.values()});
   }
   return result;
+}
+
+/// Writes the whole model, whatever the chunks of the passes, and returns its outline.
+ModelOutline outline_of_model(const PassesToWrite& passes, const MeshRank& mesh_rank) {
+  ModelOutline model = write_training(passes.model, passes.compute, passes.size, /*recompute=*/{},
+                                      mesh_rank, passes.experts)
+                           .outline;
+  model.parameters.note_stages(
+      passes.placement.ranks, [&](int stage, const ParameterSpec& parameter) {
+        return std::ranges::any_of(passes.placement.chunks_of(stage), [&](int chunk) {
+          return uses(passes.ranges[static_cast<size_t>(chunk)], passes.model, parameter);
+        });
+      });
+  return model;
 }
 
 /// Throws InternalError unless a chunk has the units that the outline gives its stage.
@@ -172,7 +190,7 @@ Passes write_passes(const PassesToWrite& passes, const MeshRank& mesh_rank) {
   for (const int chunk : passes.placement.chunks_of(mesh_rank.mesh.stage(mesh_rank.rank))) {
     result.chunks.push_back(write_chunk(passes.model, passes.compute, passes.size, passes.recompute,
                                         passes.ranges[static_cast<size_t>(chunk)], mesh_rank,
-                                        passes.experts));
+                                        passes.experts, passes.cut_units()));
   }
   return result;
 }
@@ -185,29 +203,37 @@ EvaluationPasses write_evaluation_passes(const PassesToWrite& passes, const Mesh
   for (const int chunk : passes.placement.chunks_of(mesh_rank.mesh.stage(mesh_rank.rank))) {
     result.chunks.push_back(write_evaluation(inference_config(passes.model), passes.compute,
                                              passes.size, passes.ranges[static_cast<size_t>(chunk)],
-                                             mesh_rank, unbounded));
+                                             mesh_rank, unbounded, passes.cut_units()));
   }
   return result;
 }
 
+std::shared_ptr<const CutModel> cut_model(const PassesToWrite& passes,
+                                          const OptimizerConfig& optimizer, const ShardPlan& shard,
+                                          const MeshRank& mesh_rank) {
+  if (shard.axes.gradients == 0) return nullptr;
+  CutModel model{.outline = outline_of_model(passes, mesh_rank), .units = {}};
+  const ParameterList& parameters = model.outline.parameters;
+  const StateShard state(mesh_rank, parameters, sharing_of(optimizer, shard));
+  model.units.units = parameters.units();
+  model.units.options = shard.unit_options();
+  for (size_t i = 0; i < parameters.units().size(); ++i) {
+    model.units.pieces.push_back(state.stored(i));
+  }
+  if (std::ranges::none_of(model.units.pieces, &UnitPieces::is_cut)) return nullptr;
+  return std::make_shared<const CutModel>(std::move(model));
+}
+
 ModelOutline outline_of(const PassesToWrite& passes, const Passes& written,
                         const MeshRank& mesh_rank) {
-  if (passes.ranges.size() == 1) return written.chunks.front().outline;
-  ModelOutline model = write_training(passes.model, passes.compute, passes.size, /*recompute=*/{},
-                                      mesh_rank, passes.experts)
-                           .outline;
-  model.parameters.note_stages(
-      passes.placement.ranks, [&](int stage, const ParameterSpec& parameter) {
-        return std::ranges::any_of(passes.placement.chunks_of(stage), [&](int chunk) {
-          return uses(passes.ranges[static_cast<size_t>(chunk)], passes.model, parameter);
-        });
-      });
+  if (passes.ranges.size() == 1 && !passes.cut) return written.chunks.front().outline;
+  ModelOutline model = passes.cut ? passes.cut->outline : outline_of_model(passes, mesh_rank);
   require_outlined(model, written.chunks, mesh_rank.mesh.stage(mesh_rank.rank));
   return model;
 }
 
 StepPrograms step_programs(Passes passes, ModelOutline model, const OptimizerConfig& optimizer,
-                           const ShardConfig& shard) {
+                           const ShardPlan& shard) {
   StepPrograms programs;
   programs.model = std::move(model);
   programs.sets.push_back(std::move(passes));
@@ -216,7 +242,8 @@ StepPrograms step_programs(Passes passes, ModelOutline model, const OptimizerCon
   const std::vector<ParameterUnit>& units = programs.model.parameters.units();
   const std::vector<ParameterSpec>& specs = programs.model.parameters.specs();
   const std::vector<StepSum> sums = programs.model.sums.all();
-  programs.start = write_step_start(units, sums, mesh_rank);
+  programs.start =
+      write_step_start(units, specs, sums, mesh_rank, sharing_of(optimizer, shard));
   programs.update =
       write_update(units, specs, sums, optimizer, mesh_rank, shard,
                    {.units = programs.model.balance_units, .rate = programs.model.balance_rate});
@@ -225,7 +252,7 @@ StepPrograms step_programs(Passes passes, ModelOutline model, const OptimizerCon
 }
 
 StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer,
-                           const ShardConfig& shard) {
+                           const ShardPlan& shard) {
   ModelOutline model = whole_model.outline;
   Passes passes;
   passes.chunks.push_back(std::move(whole_model));
@@ -234,10 +261,11 @@ StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer,
 
 StepPrograms step_programs(const RunConfig& config, const MeshRank& mesh_rank) {
   const std::vector<RunPhase> phases = phases_of(with_stage_layers(config, mesh_rank.mesh));
-  WrittenPasses first = passes_of(phases.front().config, mesh_rank);
+  const ShardPlan shard = shard_plan(config.shard, mesh_rank.mesh);
+  WrittenPasses first = passes_of(phases.front().config, mesh_rank, shard);
   ModelOutline model = outline_of(first.from, first.passes, mesh_rank);
   StepPrograms programs =
-      step_programs(std::move(first.passes), std::move(model), config.optimizer, config.shard);
+      step_programs(std::move(first.passes), std::move(model), config.optimizer, shard);
   for (size_t i = 1; i < phases.size(); ++i) {
     const auto first_equal = std::ranges::find_if(
         phases, [&](const RunPhase& phase) { return phase.same_programs(phases[i]); });
@@ -245,7 +273,7 @@ StepPrograms step_programs(const RunConfig& config, const MeshRank& mesh_rank) {
     const bool is_new = equal_index == i;
     programs.set_of_phase.push_back(is_new ? static_cast<int>(programs.sets.size())
                                            : programs.set_of_phase[equal_index]);
-    if (is_new) programs.sets.push_back(passes_of(phases[i].config, mesh_rank).passes);
+    if (is_new) programs.sets.push_back(passes_of(phases[i].config, mesh_rank, shard, first.from.cut).passes);
   }
   for (size_t i = 0; i < phases.size(); ++i) {
     add_schedule(programs.sets[static_cast<size_t>(programs.set_of_phase[i])], phases[i].config,

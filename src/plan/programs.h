@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -67,14 +68,20 @@ struct StepPrograms {
 /// Writes the programs around passes, without an evaluation. `model` is the outline of the whole
 /// model.
 StepPrograms step_programs(Passes passes, ModelOutline model, const OptimizerConfig& optimizer,
-                           const ShardConfig& shard = {});
+                           const ShardPlan& shard = {});
 /// Does so for a chunk that is the whole model.
 StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer,
-                           const ShardConfig& shard = {});
+                           const ShardPlan& shard = {});
 
 /// Writes the programs that a rank runs in all phases of a resolved configuration. Each rank along
 /// the data axis has micro-batches of train.micro_batch sequences.
 StepPrograms step_programs(const RunConfig& config, const MeshRank& mesh_rank = {});
+
+/// A model of which ranks keep pieces of the weights or of the main gradients.
+struct CutModel {
+  ModelOutline outline;  ///< of the whole model
+  CutUnits units;        ///< those of the outline
+};
 
 /// The passes of training, or of an evaluation, before they are written.
 struct PassesToWrite {
@@ -85,7 +92,17 @@ struct PassesToWrite {
   ExpertLayout experts;
   ChunkPlacement placement;
   std::vector<ChunkRange> ranges;  ///< by chunk of the model
+  /// What the passes gather and reduce; null if each rank keeps whole weights and main gradients.
+  std::shared_ptr<const CutModel> cut = nullptr;
+
+  const CutUnits* cut_units() const { return cut ? &cut->units : nullptr; }
 };
+/// Returns the model of these passes as ranks keep pieces of it. It writes the whole model once,
+/// because the size of a unit is known only then, and a gather stands before the parts of the unit.
+/// Returns null if ranks keep all of it.
+std::shared_ptr<const CutModel> cut_model(const PassesToWrite& passes,
+                                          const OptimizerConfig& optimizer, const ShardPlan& shard,
+                                          const MeshRank& mesh_rank);
 /// Returns what the passes of one phase, of a run without phases, or of an evaluation in batches of
 /// train.micro_batch sequences for each data-parallel rank are written from.
 PassesToWrite passes_to_write(const RunConfig& config, const MeshRank& mesh_rank);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "program/program.h"
@@ -56,9 +57,22 @@ class Builder {
   /// rank alone adds it.
   Value main_gradient_of_any_type(Value value);
 
-  /// Declares the main gradient of a parameter, with the distribution that it has in the program
-  /// which computes it. If the parameter has a main gradient already, returns that one.
-  Value declare_main_gradient(Value parameter, const Distribution& distribution);
+  /// Declares the main gradient of a parameter, with the shape and the distribution that it has in
+  /// the program which computes it. Both may be of a piece of it. If the parameter has a main
+  /// gradient already, returns that one.
+  Value declare_main_gradient(Value parameter, const Shape& shape,
+                              const Distribution& distribution);
+
+  /// Lets gradients of `root` and of its views be added into a value of this run alone, the frame
+  /// gradient: main_gradient() returns it or a part of it. `root` is a weight as a gather gives it,
+  /// or a stored weight under another type (View::elided). The first request for it calls
+  /// `zeros_of` with its spec, which appends the node that makes it.
+  void sum_in_frame(Value root, std::function<Value(const Spec& spec)> zeros_of) {
+    frame_roots_.emplace(root.id, std::move(zeros_of));
+  }
+  /// Returns the frame gradient of the value that was given to sum_in_frame(); null if there is
+  /// none, or if no gradient has asked for it.
+  Value frame_gradient(Value root) const;
 
   /// Marks a value that the caller reads after the run.
   void output(Value value);
@@ -138,10 +152,17 @@ class Builder {
 
   class ParameterUses;
   ParameterUses& uses();
+  /// Returns whether gradients of a value's views are added into a value of its own: it is a
+  /// parameter, or sums in the frame.
+  bool has_own_gradient(Value value) const;
+  /// Returns the gradient of such a value. If it is new, declares or makes it with this
+  /// distribution.
+  Value gradient_of_root(Value root, const Distribution& distribution);
 
   Program& program_;
   std::shared_ptr<ParameterUses> uses_;   // null before it is needed, and after nodes were changed
-  std::map<std::string, Labels> labels_;  // by their text
+  std::map<int, std::function<Value(const Spec&)>> frame_roots_;  // by id (see sum_in_frame())
+  std::map<std::string, Labels> labels_;                          // by their text
   std::string path_;
   Block block_ = Block::other;
   int layer_ = -1;

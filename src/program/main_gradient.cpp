@@ -10,6 +10,11 @@
 //   under the type of the result's gradients;
 // - a part of such a result has the same part of the result's main gradient.
 //
+// A weight that is gathered for one run, or whose gradients are reduced in each, stands for a
+// parameter here (Builder::sum_in_frame()). Its gradients are added into a value of the run. So the
+// *root* of a value in a parameter's memory is the parameter, or the last value on the way to it
+// that an elided conversion made.
+//
 // Builder::main_gradient_of_any_type() distinguishes these cases. The functions before it do the
 // work of one case each. ParameterUses finds the uses of a parameter.
 
@@ -26,9 +31,12 @@
 namespace tessera {
 namespace {
 
-/// Returns whether a value is in a parameter's memory whatever the number of ranks: no elided
-/// conversion is between the two.
-bool in_stored_memory(const ValueInfo& value) { return !value.view || !value.view->converted; }
+/// Returns the last value between a value and its base that an elided conversion made; the base if
+/// there is none.
+Value root_of(const Program& program, Value value) {
+  const std::optional<ViewOf>& view = program.info(value).view;
+  return view && view->converted ? view->converted : program.base(value);
+}
 
 /// Returns whether a node only gives memory another name, whatever the number of ranks.
 bool only_renames(const Program& program, const Node& node) {
@@ -119,29 +127,28 @@ Value converted_gradient(Builder& builder, Value main, const View& result_view,
 
 }  // namespace
 
-/// Finds the uses of a program's parameters, and the node that makes a value. Reads each node once,
+/// Finds the uses of a program's weights, and the node that makes a value. Reads each node once,
 /// also when nodes were appended since the last call.
 class Builder::ParameterUses {
  public:
   explicit ParameterUses(const Program& program) : program_(program) {}
 
-  /// Returns the values in a parameter's memory that nodes read, in the order of the nodes. A node
-  /// that only gives the memory another name does not count as a reader; an elided conversion does.
-  /// Values that an elided conversion made are not in the list.
-  const std::vector<Value>& readers_of(Value parameter) {
+  /// Returns the values with this root that nodes read, in the order of the nodes. A node that only
+  /// gives the memory another name does not count as a reader; an elided conversion does.
+  const std::vector<Value>& readers_of(Value root) {
     read_new_nodes();
-    return uses_[parameter.id];
+    return uses_[root.id];
   }
 
-  /// Returns the first value that is this part of a parameter: with the same offset and shape.
-  Value first_view(const ViewOf& part, const Shape& shape) {
+  /// Returns the first value that is this part of a root: with the same offset and shape.
+  Value first_view(Value root, const ViewOf& part, const Shape& shape) {
     read_new_nodes();
-    const std::vector<Value>& views = views_[part.base.id];
+    const std::vector<Value>& views = views_[root.id];
     const auto found = std::ranges::find_if(views, [&](Value view) {
       const ValueInfo& info = program_.info(view);
       return *info.view == part && info.spec.shape == shape;
     });
-    TESSERA_CHECK(found != views.end(), "'{}' has no such part", program_.info(part.base).name);
+    TESSERA_CHECK(found != views.end(), "'{}' has no such part", program_.info(root).name);
     return *found;
   }
 
@@ -156,25 +163,23 @@ class Builder::ParameterUses {
  private:
   void read_new_nodes() {
     for (; values_read_ < program_.values().size(); ++values_read_) {
-      const std::optional<ViewOf>& view = program_.values()[values_read_].view;
-      if (view) views_[view->base.id].push_back(Value{static_cast<int>(values_read_)});
+      const Value value{static_cast<int>(values_read_)};
+      const Value root = root_of(program_, value);
+      if (root != value) views_[root.id].push_back(value);
     }
     for (; nodes_read_ < program_.nodes().size(); ++nodes_read_) {
       const Node& node = program_.nodes()[nodes_read_];
       for (const Value output : node.outputs) makers_[output.id] = nodes_read_;
       if (node.outputs.empty() || only_renames(program_, node)) continue;
-      for (const Value input : node.inputs) {
-        if (!in_stored_memory(program_.info(input))) continue;
-        uses_[program_.base(input).id].push_back(input);
-      }
+      for (const Value input : node.inputs) uses_[root_of(program_, input).id].push_back(input);
     }
   }
 
   const Program& program_;
   size_t nodes_read_ = 0;
   size_t values_read_ = 0;
-  std::map<int, std::vector<Value>> uses_;   // by the parameter's id
-  std::map<int, std::vector<Value>> views_;  // by the id of the base
+  std::map<int, std::vector<Value>> uses_;   // by the root's id
+  std::map<int, std::vector<Value>> views_;  // by the root's id
   std::map<int, size_t> makers_;             // by the value's id
 };
 
@@ -183,32 +188,56 @@ Builder::ParameterUses& Builder::uses() {
   return *uses_;
 }
 
-Value Builder::declare_main_gradient(Value parameter, const Distribution& distribution) {
+bool Builder::has_own_gradient(Value value) const {
+  return program_.info(value).kind == ValueKind::parameter || frame_roots_.contains(value.id);
+}
+
+Value Builder::declare_main_gradient(Value parameter, const Shape& shape,
+                                     const Distribution& distribution) {
   const auto known = program_.main_gradients_.find(parameter.id);
   if (known != program_.main_gradients_.end()) return known->second;
   const ValueInfo& info = program_.info(parameter);
-  Spec spec{info.spec.shape, accumulation_dtype(info.spec.dtype), distribution};
+  Spec spec{shape, accumulation_dtype(info.spec.dtype), distribution};
   const Value gradient =
       add_value("gradient:" + info.name, std::move(spec), ValueKind::main_gradient);
   program_.main_gradients_.emplace(parameter.id, gradient);
   return gradient;
 }
 
+Value Builder::frame_gradient(Value root) const {
+  const auto known = program_.main_gradients_.find(root.id);
+  const bool sums = frame_roots_.contains(root.id) && known != program_.main_gradients_.end();
+  return sums ? known->second : Value{};
+}
+
+Value Builder::gradient_of_root(Value root, const Distribution& distribution) {
+  const auto known = program_.main_gradients_.find(root.id);
+  if (known != program_.main_gradients_.end()) return known->second;
+  const Spec weight = program_.spec(root);
+  const auto zeros_of = frame_roots_.find(root.id);
+  if (zeros_of == frame_roots_.end()) {
+    return declare_main_gradient(root, weight.shape, distribution);
+  }
+  const Value gradient =
+      zeros_of->second({weight.shape, accumulation_dtype(weight.dtype), distribution});
+  program_.main_gradients_.emplace(root.id, gradient);
+  return gradient;
+}
+
 Value Builder::main_gradient_of_any_type(Value value) {
   const auto known = program_.main_gradients_.find(value.id);
   if (known != program_.main_gradients_.end()) return known->second;
-  const Value parameter = program_.base(value);
-  if (program_.info(parameter).kind != ValueKind::parameter) return {};
+  const Value root = root_of(program_, value);
+  if (!has_own_gradient(root) && !has_own_gradient(program_.base(value))) return {};
   const ValueInfo info = program_.info(value);  // a copy: views are appended below
   Value gradient;
-  if (in_stored_memory(info)) {
-    std::vector<Value> readers = uses().readers_of(parameter);
+  if (has_own_gradient(root)) {
+    std::vector<Value> readers = uses().readers_of(root);
     readers.push_back(value);
-    gradient =
-        declare_main_gradient(parameter, main_gradient_distribution(program_, parameter, readers));
-    if (!info.view) return gradient;
+    gradient = gradient_of_root(root, main_gradient_distribution(program_, root, readers));
+    if (value == root) return gradient;
     // The part may be used under several types. The first view of it gives the name.
-    const Value first_view = uses().first_view(*info.view, info.spec.shape);
+    const Value first_view = uses().first_view(root, *info.view, info.spec.shape);
     gradient = part_gradient(*this, gradient, info, "gradient:" + program_.info(first_view).name);
   } else {
     const Node& maker = uses().maker(value);

@@ -98,8 +98,8 @@ class SquaresWriter {
       const auto unit = static_cast<size_t>(spec.unit_index);
       result.sections.push_back({0, count, count});
       if (group.indices[unit] < 0) continue;
-      const ElementRun held = shard_.held(i);
-      const int64_t first = shard_.offset_in_states(i) + held.begin;
+      const ElementRun held = shard_.held(i, Kept::summed_gradient);
+      const int64_t first = shard_.offset_in(i, Kept::summed_gradient) + held.begin;
       TESSERA_CHECK(held.begin % kSquaresElements == 0, "{} is cut at element {}", spec.name,
                     held.begin);
       if (held.length > 0 && shard_.on_first_stage(i, shard_.rank())) {

@@ -155,7 +155,7 @@ class MuonWriter {
       const bool by_muon = updated_by(muon_.config, muon_.parameters[i]) == OptimizerName::muon;
       if (by_muon && muon_.shard.holds(i)) parameters.push_back(i);
     }
-    if (muon_.shard.sharing().ranks == ShardOver::none) {
+    if (muon_.shard.sharing().axes.optimizer == 0) {
       std::vector<MatrixPart> parts;
       for (const size_t i : parameters) {
         const ParameterSpec& spec = muon_.parameters[i];
@@ -335,7 +335,7 @@ class MuonWriter {
   Value view_of(const MatrixPart& part, Value unit, const char* prefix) {
     const ParameterSpec& spec = *part.spec;
     const auto parameter = static_cast<size_t>(&spec - muon_.parameters.data());
-    return view(builder_, unit, muon_.shard.offset_in_states(parameter) + part.offset, part.shape,
+    return view(builder_, unit, muon_.shard.offset_in(parameter, Kept::master) + part.offset, part.shape,
                 part.distribution, fmt::format("{}{}{}", prefix, spec.name, part.suffix));
   }
 

@@ -9,9 +9,10 @@
 namespace tessera {
 namespace {
 
-/// Returns the name of a unit's value in the programs. The sum over the ranks is taken in the
+/// Returns the name of a unit's value in the programs. Without masters the weights are the masters
+/// themselves. The sum over the ranks is taken in the
 /// memory of the main gradient, so both kinds of gradient have one name.
-std::string unit_value_name(const ParameterUnit& unit, Kept kind) {
+std::string unit_value_name(const ParameterUnit& unit, Kept kind, bool has_masters) {
   switch (kind) {
     case Kept::weight:
       return unit.name;
@@ -19,7 +20,7 @@ std::string unit_value_name(const ParameterUnit& unit, Kept kind) {
     case Kept::summed_gradient:
       return "gradient:" + unit.name;
     case Kept::master:
-      return master_name(unit);
+      return has_masters ? master_name(unit) : unit.name;
     case Kept::first_moment:
       return first_moment_name(unit);
     case Kept::second_moment:
@@ -91,19 +92,21 @@ ParameterStore::ParameterStore(Executor& executor, const UpdateProgram& update, 
 Tensor ParameterStore::memory_of(const KeptTensor& tensor) const {
   const ParameterSpec& spec = *tensor.parameter;
   const ParameterUnit& unit = units_[static_cast<size_t>(spec.unit_index)];
-  const std::string name = unit_value_name(unit, tensor.kind);
+  const std::string name = value_name(tensor);
   const Tensor& unit_memory = executor_.tensor(name, update_number_);
   TESSERA_CHECK(unit_memory.dtype() == tensor.dtype, "{} is {}; expected {}", name,
                 dtype_name(unit_memory.dtype()), dtype_name(tensor.dtype));
   if (!shard_.shared_out(tensor.index, tensor.kind)) {
     return unit_memory.view(spec.unit_offset, spec.piece_shape);
   }
-  // The memory of the whole unit holds the summed gradient, and a master that is the weight itself.
-  // Other states have memory for this rank's piece of the unit alone.
-  const bool in_whole_unit = name == unit.name || tensor.kind == Kept::summed_gradient;
-  const ElementRun held = shard_.held(tensor.index);
-  const int64_t first = in_whole_unit ? spec.unit_offset : shard_.offset_in_states(tensor.index);
-  return unit_memory.view(held.length == 0 ? 0 : first + held.begin, {held.length});
+  // The summed gradient is in the memory of the main gradient, and a master that is the weight
+  // itself in that of the weights. These may hold more of the unit than this rank's piece.
+  Kept memory_kind = tensor.kind;
+  if (tensor.kind == Kept::summed_gradient) memory_kind = Kept::gradient;
+  if (name == unit.name) memory_kind = Kept::weight;
+  const ElementRun held = shard_.held(tensor.index, tensor.kind);
+  const int64_t first = shard_.offset_in(tensor.index, memory_kind) + held.begin;
+  return unit_memory.view(held.length == 0 ? 0 : first, {held.length});
 }
 
 std::vector<const KeptTensor*> ParameterStore::tensors(std::initializer_list<Kept> kinds) const {
@@ -131,7 +134,8 @@ Tensor ParameterStore::memory(std::string_view parameter, Kept kind) const {
 }
 
 std::string ParameterStore::value_name(const KeptTensor& tensor) const {
-  return unit_value_name(units_[static_cast<size_t>(tensor.parameter->unit_index)], tensor.kind);
+  const auto unit = static_cast<size_t>(tensor.parameter->unit_index);
+  return unit_value_name(units_[unit], tensor.kind, shard_.has_masters(unit));
 }
 
 void ParameterStore::initialize(uint64_t seed, int threads) const {

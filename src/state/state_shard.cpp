@@ -4,10 +4,7 @@
 // unit is in which piece. held() is the part of a parameter in this rank's piece. pieces() gives
 // that part as boxes of the whole tensor, the form in which checkpoints store it.
 //
-// With shard.optimizer = "all" (ZeRO-1) masters and moments are cut over the data axis, or over
-// expert_data for experts. Weights and main gradients are not cut, nor is what no optimizer changes
-// (biases that balance routers). Without this setting each rank has the masters and moments of the
-// same elements as its weights.
+// What no optimizer changes (biases that balance routers) is never cut.
 
 #include "state/state_shard.h"
 
@@ -165,6 +162,14 @@ std::vector<std::vector<ElementRun>> boxes_of_run(const Shape& shape, const Elem
   return boxes;
 }
 
+std::span<const Axis> cut_axes(const Mesh& mesh, MeshView view, int count) {
+  if (count == 0) return {};
+  // The first axis is context, which the expert view does not have.
+  return view == MeshView::dense
+             ? mesh.axes_of(MeshView::dense).subspan(1, static_cast<size_t>(count))
+             : mesh.expert_data().first(static_cast<size_t>(count) - 1);
+}
+
 StateShard::StateShard(const MeshRank& mesh_rank, std::span<const ParameterUnit> units,
                        std::span<const ParameterSpec> parameters, const StateSharing& sharing)
     : mesh_(mesh_rank.mesh),
@@ -197,6 +202,17 @@ StateShard::Layout StateShard::layout_of_rank() const {
   }
   result.cuts.resize(units.size());
   result.piece_begins.resize(units.size());
+  for (size_t unit = 0; unit < units.size(); ++unit) {
+    result.even_cuts.emplace_back();
+    const std::span<const Axis> axes = axes_of_cut(unit);
+    if (!axes.empty() && on_stage(unit)) {
+      result.even_cuts.back() = {
+          .axes = {axes.begin(), axes.end()},
+          .sizes = units[unit].piece_sizes(ranks_of(mesh_, axes), /*whole_matrices=*/false)};
+    }
+    result.stored.push_back({.weights = even_pieces(result, unit, sharing_.axes.weights),
+                             .gradients = even_pieces(result, unit, sharing_.axes.gradients)});
+  }
   for (size_t first = 0; first < units.size(); ++first) {
     const std::span<const Axis> axes = axes_of_cut(first);
     if (axes.empty() || !on_stage(first) || result.cuts[first].is_cut()) continue;
@@ -252,13 +268,28 @@ const StateShard& RankShards::shard_of(int rank) {
   return added;
 }
 
+std::span<const Axis> StateShard::cut_axes_of(size_t unit, int count) const {
+  if (!units_[unit].has_gradients()) return {};
+  return cut_axes(mesh_, units_[unit].distribution.view(), count);
+}
+
+FlatPieces StateShard::even_pieces(const Layout& layout, size_t unit, int count) const {
+  const std::span<const Axis> axes = cut_axes_of(unit, count);
+  if (ranks_of(mesh_, axes) == 1 || !on_stage(unit)) return {};
+  return layout.even_cuts[unit].outer(mesh_, axes.size());
+}
+
+std::span<const Axis> StateShard::axes_of(size_t unit, Kept kind) const {
+  if (kind == Kept::weight) return stored(unit).weights.axes;
+  if (kind == Kept::gradient) return stored(unit).gradients.axes;
+  return axes_of_cut(unit);
+}
+
 Distribution StateShard::distribution(size_t parameter, Kept kind) const {
   const ParameterUnit& unit = units_[unit_of(parameter)];
-  if (kind == Kept::weight) return unit.distribution;
-  if (kind == Kept::gradient) return unit.gradient_distribution;
-  Distribution result = unit.distribution;
-  if (!shared_out(parameter, kind)) return result;
-  for (const Axis axis : axes_of_cut(unit_of(parameter))) {
+  Distribution result =
+      kind == Kept::gradient ? unit.gradient_distribution : unit.distribution;
+  for (const Axis axis : axes_of(unit_of(parameter), kind)) {
     result = result.with(axis, sharded(0, {.kind = PieceKind::flat}));
   }
   return result;
@@ -269,7 +300,7 @@ std::vector<TensorPiece> StateShard::pieces(size_t parameter, Kept kind) const {
   const TensorPiece& piece = layout_->pieces[parameter];
   if (!shared_out(parameter, kind)) return {piece};
   std::vector<TensorPiece> pieces;
-  for (const auto& box : boxes_of_run(piece.shape(), held(parameter))) {
+  for (const auto& box : boxes_of_run(piece.shape(), held(parameter, kind))) {
     pieces.push_back(piece.part(box));
   }
   return pieces;
@@ -289,17 +320,22 @@ bool StateShard::cut_together(size_t first, size_t second) const {
          a.distribution == b.distribution && a.changed_by == b.changed_by;
 }
 
-ElementRun StateShard::held(size_t parameter) const {
-  const size_t unit = unit_of(parameter);
-  if (!on_stage(unit)) return {};
-  if (!cut(unit).is_cut()) return {0, layout_->in_unit[parameter].length};
-  return held_of(parameter, own_run(unit));
+ElementRun StateShard::run_of_unit(size_t unit, Kept kind) const {
+  const bool is_state = kind >= Kept::master;
+  const FlatPieces& pieces = kind == Kept::weight     ? stored(unit).weights
+                             : kind == Kept::gradient ? stored(unit).gradients
+                             : is_rearranged(unit) && !is_state ? even_cut(unit)
+                                                                : cut(unit);
+  if (&pieces == &cut(unit) && pieces.is_cut()) return own_run(unit);
+  if (pieces.is_cut()) return pieces.run_of(mesh_, rank_);
+  return {0, units_[unit].elements};
 }
 
-int64_t StateShard::offset_in_states(size_t parameter) const {
+ElementRun StateShard::held(size_t parameter, Kept kind) const {
   const size_t unit = unit_of(parameter);
-  const int64_t first = cut(unit).is_cut() ? own_run(unit).begin : 0;
-  return layout_->in_unit[parameter].begin - first;
+  if (!on_stage(unit)) return {};
+  if (!shared_out(parameter, kind)) return {0, layout_->in_unit[parameter].length};
+  return held_of(parameter, run_of_unit(unit, kind));
 }
 
 ElementRun StateShard::held_of(size_t parameter, const ElementRun& piece_of_unit) const {
@@ -317,11 +353,6 @@ std::vector<ElementRun> StateShard::held_by_sharers(size_t parameter) const {
     held.push_back(held_of(parameter, {begins[i], pieces.sizes[i]}));
   }
   return held;
-}
-
-std::span<const Axis> StateShard::axes_of_cut(size_t unit) const {
-  if (sharing_.ranks == ShardOver::none || !units_[unit].has_gradients()) return {};
-  return units_[unit].distribution.view() == MeshView::dense ? mesh_.data() : mesh_.expert_data();
 }
 
 std::vector<int> StateShard::sharers(size_t parameter) const {

@@ -13,7 +13,7 @@
 #include "comm/tensor_piece.h"
 #include "model/parameter.h"
 #include "ops/update/sum_of_squares.h"
-#include "state/shard_config.h"
+#include "state/shard_axes.h"
 
 namespace tessera {
 
@@ -33,9 +33,13 @@ std::vector<int64_t> cut_evenly(std::span<const ElementRun> parameters, int64_t 
 /// the end of a row, whole rows, and the beginning of a row.
 std::vector<std::vector<ElementRun>> boxes_of_run(const Shape& shape, const ElementRun& run);
 
-/// The way in which ranks share out masters and moments.
+/// Returns the first `count` of the axes that ShardAxes counts, of a mesh in the dense view, or
+/// those of the expert view that are within the same ranks.
+std::span<const Axis> cut_axes(const Mesh& mesh, MeshView view, int count);
+
+/// The way in which ranks share out the training state.
 struct StateSharing {
-  ShardOver ranks = ShardOver::none;  ///< the ranks that share them out
+  ShardAxes axes;  ///< over which each part of it is cut
   /// True if an optimizer needs whole matrices. Then all units of hidden matrices of one element
   /// type and distribution are cut together, as if one followed the other. Ranks have runs of whole
   /// matrices, and each cut goes through at most one matrix (ZAYA1, section V-D).
@@ -62,11 +66,16 @@ inline constexpr std::array<std::string_view, 6> kWordsOf<Kept>{
 /// The lists are those of the whole model. A rank has nothing of a unit that is not on its pipeline
 /// stage (ParameterUnit::stages).
 ///
-/// Weights and main gradients are divided as the parameters' distributions say. So are masters and
-/// moments (the states), unless ranks share them out (ZeRO-1): then the flat memory of each unit,
-/// or of several units one after the other, is cut over the data axis, or over expert_data for
-/// experts, and a rank has the states of its piece. Each rank knows what the others have, because
-/// parameters, mesh and setting decide it. A shard never changes; several threads may use it.
+/// Everything is divided as the parameters' distributions say. If ranks share the state out, the
+/// flat memory of each unit is cut besides, evenly, over the context axis and the levels of the data
+/// axis, or over those of expert_data for experts. All axes of ShardAxes::optimizer cut the masters
+/// and moments (the *states*). The first of them cut the main gradient, and the first of these the
+/// weights, so a rank's piece of the states is part of its piece of the gradient, and that of its
+/// piece of the weights. If an optimizer needs whole matrices, the states of hidden matrices are
+/// cut otherwise: in one piece of several units.
+///
+/// Each rank knows what the others have, because parameters, mesh and setting decide it. A shard
+/// never changes; several threads may use it.
 class StateShard {
  public:
   /// Makes the shard of a rank. The lists must outlive it.
@@ -94,8 +103,7 @@ class StateShard {
   /// Returns whether ranks share out a kept tensor of a parameter. Otherwise a rank that holds the
   /// parameter has all of its piece of it.
   bool shared_out(size_t parameter, Kept kind) const {
-    return kind != Kept::weight && kind != Kept::gradient &&
-           !axes_of_cut(unit_of(parameter)).empty();
+    return !axes_of(unit_of(parameter), kind).empty();
   }
   /// Returns the distribution of a kept tensor of a parameter. Ranks whose coordinates agree on the
   /// axes that split it hold the same elements.
@@ -103,23 +111,46 @@ class StateShard {
   /// Returns the pieces of a kept tensor that this rank has, one after the other in its memory.
   /// Returns none if it does not hold the parameter.
   std::vector<TensorPiece> pieces(size_t parameter, Kept kind) const;
+  /// Returns the run of a parameter of whose kept tensor this rank has the elements. It counts the
+  /// elements of this rank's piece of the parameter, row by row. It is empty if the rank does not
+  /// hold the parameter.
+  ElementRun held(size_t parameter, Kept kind) const;
+  /// Returns the offset of the first element of this rank's piece of the parameter in run_of_unit().
+  /// It is below 0 if another rank has that element of the tensor.
+  int64_t offset_in(size_t parameter, Kept kind) const {
+    return layout_->in_unit[parameter].begin - run_of_unit(unit_of(parameter), kind).begin;
+  }
+  /// Returns the run of a unit's flat memory of whose kept tensor this rank has the elements.
+  ElementRun run_of_unit(size_t unit, Kept kind) const;
+
+  /// Returns the even pieces of a unit over all axes that cut any of its state; not cut if none
+  /// does, or if the unit is not on this rank's stage. The first axes cut weights and gradients.
+  const FlatPieces& even_cut(size_t unit) const { return layout_->even_cuts[unit]; }
+  /// Returns the pieces of a unit's weights and main gradient.
+  const UnitPieces& stored(size_t unit) const { return layout_->stored[unit]; }
+  /// Returns whether the states of a unit are cut otherwise than its weights and its main gradient,
+  /// although these are cut too.
+  bool is_rearranged(size_t unit) const {
+    return stored(unit).is_cut() && cut(unit) != even_cut(unit);
+  }
+  /// Returns whether the masters of a unit have memory of their own: the weights are rounded, or
+  /// cut otherwise.
+  bool has_masters(size_t unit) const {
+    return is_rounded(units_[unit]) || is_rearranged(unit);
+  }
 
   // The functions below are about the states, which are masters and moments.
 
   /// Returns the axes over which ranks share out the states of a unit; none if they do not.
-  std::span<const Axis> axes_of_cut(size_t unit) const;
+  std::span<const Axis> axes_of_cut(size_t unit) const {
+    return cut_axes_of(unit, sharing_.axes.optimizer);
+  }
   /// Returns the pieces into which the ranks that share out a unit's states cut its flat memory.
   /// The result has no axes if the unit is not cut, or not on this rank's stage.
   const FlatPieces& cut(size_t unit) const { return layout_->cuts[unit]; }
   /// Returns whether two units of this rank's stage are cut as if one followed the other in memory.
   bool cut_together(size_t first, size_t second) const;
-  /// Returns the run of a parameter whose states this rank has. It counts the elements of this
-  /// rank's piece of the parameter, row by row. It is empty if the rank does not hold the
-  /// parameter.
-  ElementRun held(size_t parameter) const;
-  /// Returns the offset that this rank's piece of the parameter has in its memory of the unit's
-  /// states. If another rank has the states of the first elements, the offset may be below 0.
-  int64_t offset_in_states(size_t parameter) const;
+  ElementRun held(size_t parameter) const { return held(parameter, Kept::master); }
   /// Returns held() of each of the ranks that share the states out, in the order of sharers().
   std::vector<ElementRun> held_by_sharers(size_t parameter) const;
   /// Returns the ranks that share out a parameter's states, in the order of their pieces.
@@ -131,7 +162,9 @@ class StateShard {
     std::vector<Axis> split_axes;     // those that split a unit
     std::vector<TensorPiece> pieces;  // by parameter
     std::vector<ElementRun> in_unit;  // by parameter: its run in the memory of its unit
-    std::vector<FlatPieces> cuts;     // by unit
+    std::vector<FlatPieces> even_cuts;  // by unit
+    std::vector<UnitPieces> stored;     // by unit
+    std::vector<FlatPieces> cuts;       // by unit: of the states
     std::vector<std::vector<int64_t>> piece_begins;  // by unit: the offset of each piece of the cut
   };
   friend class RankShards;
@@ -139,9 +172,15 @@ class StateShard {
   Layout layout_of_rank() const;  // computes layout_
   /// Returns the coordinates that decide which pieces of the parameters a rank has.
   std::vector<int> layout_key(int rank) const;
+  /// Returns cut_axes() of a unit; none if no optimizer changes it.
+  std::span<const Axis> cut_axes_of(size_t unit, int count) const;
+  /// Returns the axes that cut a kept tensor of a unit.
+  std::span<const Axis> axes_of(size_t unit, Kept kind) const;
+  /// Returns the even pieces over the first `count` axes; not cut if they have one rank.
+  FlatPieces even_pieces(const Layout& layout, size_t unit, int count) const;
   /// Returns the run of a unit's memory whose states this rank has. The unit is cut.
   ElementRun own_run(size_t unit) const;
-  /// Returns what held() does, for the rank that has this run of the unit's memory.
+  /// Returns the run of a parameter within a run of its unit.
   ElementRun held_of(size_t parameter, const ElementRun& piece_of_unit) const;
   bool on_stage(size_t unit) const { return units_[unit].on_stage(mesh_.stage(rank_)); }
   size_t unit_of(size_t parameter) const {

@@ -20,6 +20,11 @@
 // main gradient and states, and sum the gradient over the ranks; sum the losses; compute the norm
 // and clip; apply AdamW and Muon; gather the updated weights if ranks share out the states. A unit
 // is a run of parameters in one flat memory. It is "cut" if several ranks have a piece of it each.
+//
+// Ranks may store pieces of the weights, and pieces of these of the main gradient. A rank updates
+// the piece of the piece for which it has the states. So a sum begins with the stored piece of the
+// gradient, over the axes on which it is still partial, and a gather ends with the stored piece of
+// the weights.
 
 namespace tessera {
 namespace {
@@ -33,65 +38,71 @@ Builder update_builder(Program& program) {
   return builder;
 }
 
-/// Returns the spec of a unit's masters and moments on a rank: of the whole unit or of its piece.
-Spec state_spec(const ParameterUnit& unit, const FlatPieces& pieces, const MeshRank& mesh_rank) {
-  const DType state_dtype = accumulation_dtype(unit.dtype);
-  if (!pieces.is_cut()) return {{unit.elements}, state_dtype, unit.distribution};
-  return {{pieces.run_of(mesh_rank.mesh, mesh_rank.rank).length},
-          state_dtype,
-          pieces.distribution(unit.distribution)};
-}
+/// The declarations of the values that programs of the update share with all others.
+class UnitValues {
+ public:
+  UnitValues(Builder& builder, std::span<const ParameterUnit> units, const StateShard& shard)
+      : builder_(builder), units_(units), shard_(shard) {}
 
-/// A unit's weights in a program of the update.
-struct UnitWeights {
-  Value whole;
-  /// The value that this rank updates: the whole, or a view of its piece. After the update of a
-  /// piece, gather_weights() must follow.
-  Value own;
-  Value master;  ///< the master of `own`, and the same value if the weights are not rounded
-};
+  /// A unit's weights in a program of the update.
+  struct Weights {
+    Value stored;  ///< what programs read: the whole, or this rank's piece
+    /// The value that this rank updates: all that is stored, or a view of its piece. After the
+    /// update of a piece, gather() must follow.
+    Value own;
+    Value master;  ///< the master, which is `own` if the weights are the masters themselves
+  };
 
-/// Declares and returns the weights of a unit and their masters.
-UnitWeights declare_weights(Builder& builder, const ParameterUnit& unit, const FlatPieces& pieces) {
-  const Program& program = builder.program();
-  UnitWeights weights;
-  weights.whole = builder.parameter(unit.name, {{unit.elements}, unit.dtype, unit.distribution});
-  weights.own = pieces.is_cut() ? own_flat_piece(builder, weights.whole, pieces) : weights.whole;
-  weights.master = is_rounded(unit)
-                       ? builder.state(master_name(unit),
-                                       state_spec(unit, pieces, {program.mesh(), program.rank()}))
-                       : weights.own;
-  return weights;
-}
-
-/// Appends the all-gather of the weights, of which each rank has updated a piece. Appends nothing
-/// if the unit is not cut.
-void gather_weights(Builder& builder, const UnitWeights& weights, const FlatPieces& pieces) {
-  if (pieces.is_cut()) gather_pieces(builder, weights.own, weights.whole, pieces);
-}
-
-/// Declares and returns the states of a unit, in the distribution of `gradient`. A unit that Muon
-/// updates has no second moment.
-AdamWUnit unit_states(Builder& builder, const ParameterUnit& unit, const FlatPieces& pieces,
-                      const UnitWeights& weights, Value gradient, OptimizerName optimizer) {
-  const Program& program = builder.program();
-  const Spec spec = state_spec(unit, pieces, {program.mesh(), program.rank()});
-  AdamWUnit states{.gradient = gradient,
-                   .first_moment = builder.state(first_moment_name(unit), spec),
-                   .second_moment = {},
-                   .master = weights.master,
-                   .weight = {}};
-  if (optimizer == OptimizerName::adamw) {
-    states.second_moment = builder.state(second_moment_name(unit), spec);
+  /// Declares and returns the weights of a unit and their masters.
+  Weights weights(size_t unit) {
+    const ParameterUnit& of = units_[unit];
+    Weights result;
+    result.stored = builder_.parameter(
+        of.name, {{shard_.run_of_unit(unit, Kept::weight).length},
+                  of.dtype,
+                  shard_.stored(unit).weights.distribution(of.distribution)});
+    const size_t held = shard_.stored(unit).weights.axes.size();
+    result.own = pieces(unit).axes.size() > held
+                     ? own_flat_piece(builder_, result.stored, pieces(unit), held)
+                     : result.stored;
+    result.master = shard_.has_masters(unit) ? builder_.state(master_name(of), state_spec(unit))
+                                             : result.own;
+    return result;
   }
-  if (is_rounded(unit)) states.weight = weights.own;
-  return states;
-}
 
-/// Declares and returns the main gradient of a unit whose weights the program has declared.
-Value main_gradient(Builder& builder, Value weights, const ParameterUnit& unit) {
-  return builder.declare_main_gradient(weights, unit.gradient_distribution);
-}
+  /// Appends the all-gather of the stored weights, of which each rank has updated a piece. Appends
+  /// nothing if each rank has updated all that it stores.
+  void gather(size_t unit, const Weights& weights) {
+    const size_t held = shard_.stored(unit).weights.axes.size();
+    if (pieces(unit).axes.size() == held) return;
+    gather_pieces(builder_, weights.own, weights.stored, pieces(unit), held);
+  }
+
+  /// Declares and returns the main gradient of a unit whose weights the program has declared.
+  Value main_gradient(size_t unit, Value stored_weights) {
+    return builder_.declare_main_gradient(
+        stored_weights, {shard_.run_of_unit(unit, Kept::gradient).length},
+        shard_.stored(unit).gradients.distribution(units_[unit].gradient_distribution));
+  }
+
+  /// Returns the pieces of a unit that ranks sum and gather. Those of its states are the same or,
+  /// if they are rearranged, others.
+  const FlatPieces& pieces(size_t unit) const {
+    return shard_.is_rearranged(unit) ? shard_.even_cut(unit) : shard_.cut(unit);
+  }
+
+  /// Returns the spec of a unit's masters and moments on this rank: of the whole or of its piece.
+  Spec state_spec(size_t unit) const {
+    return {{shard_.run_of_unit(unit, Kept::master).length},
+            accumulation_dtype(units_[unit].dtype),
+            shard_.cut(unit).distribution(units_[unit].distribution)};
+  }
+
+ private:
+  Builder& builder_;
+  std::span<const ParameterUnit> units_;
+  const StateShard& shard_;
+};
 
 Value declare_sum(Builder& builder, const StepSum& sum) {
   return builder.state(sum.name, {sum.shape, DType::f64, sum.distribution});
@@ -106,12 +117,13 @@ class UpdateWriter {
  public:
   UpdateWriter(UpdateProgram& update, std::span<const ParameterUnit> units,
                std::span<const ParameterSpec> parameters, const OptimizerConfig& config,
-               const ShardConfig& shard, const BalancedUnits& balance)
+               const ShardPlan& shard, const BalancedUnits& balance)
       : update_(update),
         builder_(update_builder(update.program)),
         units_(units),
         parameters_(parameters),
         shard_({update.program.mesh(), update.program.rank()}, units, parameters, update.sharing),
+        values_(builder_, units, shard_),
         config_(config),
         wire_(shard.gradients_wire),
         balance_(balance) {}
@@ -128,16 +140,14 @@ class UpdateWriter {
       gradients.emplace_back();
       states_.emplace_back();
       if (!updates(unit)) continue;
-      weights_.back() = declare_weights(builder_, units_[unit], pieces(unit));
-      const Value own = main_gradient(builder_, weights_.back().whole, units_[unit]);
-      gradients.back() = total_gradient(own, pieces(unit));
+      weights_.back() = values_.weights(unit);
+      gradients.back() = total_gradient(unit);
       const bool on_several_stages = units_[unit].stages.size() > 1;
       if (on_several_stages) {
         sum_over_stages(builder_, fmt::format("gradient:{}", units_[unit].name),
                         std::span(&gradients.back(), 1), units_[unit].stages);
       }
-      states_.back() = unit_states(builder_, units_[unit], pieces(unit), weights_.back(),
-                                   gradients.back(), update_.updated_by.back());
+      states_.back() = unit_states(unit, gradients.back());
     }
     const std::vector<Value> totals = totals_of(sums);
     std::vector<Value> losses;
@@ -154,14 +164,13 @@ class UpdateWriter {
     apply_adamw();
     apply_muon();
     for (size_t unit = 0; unit < units_.size(); ++unit) {
-      if (updates(unit)) gather_weights(builder_, weights_[unit], pieces(unit));
+      if (updates(unit)) values_.gather(unit, weights_[unit]);
     }
     end_balance(builder_, units_, balance_, std::span(totals).last(balance_.units.size()),
                 update_.scale);
   }
 
  private:
-  const FlatPieces& pieces(size_t unit) const { return shard_.cut(unit); }
   /// Returns whether this rank updates a unit: its stage has it, and an optimizer changes it.
   bool updates(size_t unit) const { return is_updated(units_[unit], stage()); }
   int stage() const { return shard_.mesh().stage(shard_.rank()); }
@@ -178,19 +187,41 @@ class UpdateWriter {
     return totals;
   }
 
-  /// Returns the sum of a gradient over all ranks: whole, or this rank's piece of a cut unit.
-  Value total_gradient(Value gradient, const FlatPieces& pieces) {
-    if (pieces.is_cut()) return take_piece_of_sum(builder_, gradient, pieces, wire_);
-    return take_sum_by_level(
-        builder_, gradient,
-        axes_of_sum(builder_, gradient, {Placement::invariant, Placement::sharded}), wire_);
+  /// Returns the sum of a unit's gradient over all ranks: whole, or this rank's piece of it.
+  Value total_gradient(size_t unit) {
+    const Value gradient = values_.main_gradient(unit, weights_[unit].stored);
+    const std::vector<Axis> axes =
+        axes_of_sum(builder_, gradient, {Placement::invariant, Placement::sharded});
+    const FlatPieces& pieces = values_.pieces(unit);
+    const size_t held = shard_.stored(unit).gradients.axes.size();
+    if (pieces.axes.size() > held) {
+      return take_piece_of_sum(builder_, gradient, pieces, held, axes, wire_);
+    }
+    return take_sum_by_level(builder_, gradient, axes, wire_);
+  }
+
+  /// Declares and returns the states of a unit, in the distribution of `gradient`. A unit that Muon
+  /// updates has no second moment.
+  AdamWUnit unit_states(size_t unit, Value gradient) {
+    const ParameterUnit& of = units_[unit];
+    const Spec spec = values_.state_spec(unit);
+    AdamWUnit states{.gradient = gradient,
+                     .first_moment = builder_.state(first_moment_name(of), spec),
+                     .second_moment = {},
+                     .master = weights_[unit].master,
+                     .weight = {}};
+    if (update_.updated_by[unit] == OptimizerName::adamw) {
+      states.second_moment = builder_.state(second_moment_name(of), spec);
+    }
+    if (is_rounded(of)) states.weight = weights_[unit].own;
+    return states;
   }
 
   /// Returns the section of a parameter in this rank's states of its unit. `unit` is the index of
   /// that unit in the list to which the section refers.
   Section own_section(size_t parameter, int unit) const {
     const ElementRun held = shard_.held(parameter);
-    const int64_t begin = shard_.offset_in_states(parameter) + held.begin;
+    const int64_t begin = shard_.offset_in(parameter, Kept::master) + held.begin;
     return {.unit = unit, .begin = begin, .end = begin + held.length};
   }
 
@@ -253,26 +284,28 @@ class UpdateWriter {
   std::span<const ParameterUnit> units_;
   std::span<const ParameterSpec> parameters_;
   StateShard shard_;
+  UnitValues values_;
   const OptimizerConfig& config_;
   WireFormat wire_;
   const BalancedUnits& balance_;
-  std::vector<UnitWeights> weights_;  // by unit; null if no optimizer changes it
-  std::vector<AdamWUnit> states_;     // by unit; null likewise
+  std::vector<UnitValues::Weights> weights_;  // by unit; null if no optimizer changes it
+  std::vector<AdamWUnit> states_;             // by unit; null likewise
 };
 
 }  // namespace
 
-Program write_step_start(std::span<const ParameterUnit> units, std::span<const StepSum> sums,
-                         const MeshRank& mesh_rank) {
+Program write_step_start(std::span<const ParameterUnit> units,
+                         std::span<const ParameterSpec> parameters, std::span<const StepSum> sums,
+                         const MeshRank& mesh_rank, const StateSharing& sharing) {
   Program program(mesh_rank.mesh, mesh_rank.rank);
   Builder builder = update_builder(program);
+  const StateShard shard(mesh_rank, units, parameters, sharing);
+  UnitValues unit_values(builder, units, shard);
   std::vector<Value> values;
   const int stage = mesh_rank.mesh.stage(mesh_rank.rank);
-  for (const ParameterUnit& unit : units) {
-    if (!is_updated(unit, stage)) continue;
-    const Value weights =
-        builder.parameter(unit.name, {{unit.elements}, unit.dtype, unit.distribution});
-    values.push_back(main_gradient(builder, weights, unit));
+  for (size_t unit = 0; unit < units.size(); ++unit) {
+    if (!is_updated(units[unit], stage)) continue;
+    values.push_back(unit_values.main_gradient(unit, unit_values.weights(unit).stored));
   }
   for (const StepSum& sum : sums) values.push_back(declare_sum(builder, sum));
   zero(builder, values);
@@ -283,7 +316,7 @@ Program write_step_start(std::span<const ParameterUnit> units, std::span<const S
 UpdateProgram write_update(std::span<const ParameterUnit> units,
                            std::span<const ParameterSpec> parameters, std::span<const StepSum> sums,
                            const OptimizerConfig& config, const MeshRank& mesh_rank,
-                           const ShardConfig& shard, const BalancedUnits& balance) {
+                           const ShardPlan& shard, const BalancedUnits& balance) {
   UpdateProgram update{.program = Program(mesh_rank.mesh, mesh_rank.rank),
                        .sharing = sharing_of(config, shard)};
   UpdateWriter(update, units, parameters, config, shard, balance).write(sums);
@@ -297,30 +330,24 @@ Program write_rounding(std::span<const ParameterUnit> units,
   Builder builder = update_builder(program);
   const StateShard shard(mesh_rank, units, parameters, sharing);
   const auto view = [&](size_t unit) { return units[unit].distribution.view(); };
+  UnitValues values(builder, units, shard);
   for (const UnitGroup& group : group_units(units, mesh_rank.mesh.stage(mesh_rank.rank), view)) {
-    std::vector<UnitWeights> declared;
+    std::vector<UnitValues::Weights> declared;
     std::vector<Value> masters, weights;
     for (const size_t unit : group.units) {
-      const FlatPieces& pieces = shard.cut(unit);
-      if (!is_rounded(units[unit]) && !pieces.is_cut()) continue;
-      declared.push_back(declare_weights(builder, units[unit], pieces));
+      declared.push_back(values.weights(unit));
       if (!is_rounded(units[unit])) continue;
       masters.push_back(declared.back().master);
       weights.push_back(declared.back().own);
     }
     if (!masters.empty()) round_to_weights(builder, masters, weights);
-    size_t next = 0;
-    for (const size_t unit : group.units) {
-      const FlatPieces& pieces = shard.cut(unit);
-      if (is_rounded(units[unit]) || pieces.is_cut())
-        gather_weights(builder, declared[next++], pieces);
-    }
+    for (size_t i = 0; i < group.units.size(); ++i) values.gather(group.units[i], declared[i]);
   }
   return program;
 }
 
-StateSharing sharing_of(const OptimizerConfig& config, const ShardConfig& shard) {
-  return {.ranks = shard.optimizer, .whole_matrices = config.name == OptimizerName::muon};
+StateSharing sharing_of(const OptimizerConfig& config, const ShardPlan& shard) {
+  return {.axes = shard.axes, .whole_matrices = config.name == OptimizerName::muon};
 }
 
 bool decays(const OptimizerConfig& config, const ParameterSpec& spec) {

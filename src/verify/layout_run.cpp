@@ -306,6 +306,7 @@ StepPrograms layout_programs(const LayoutTrial& trial, int rank) {
     if (!recomputes(trial.pipeline.recompute_stages, trial.mesh.stage(rank))) passes.recompute = {};
   }
   const MeshRank mesh_rank{trial.mesh, rank};
+  passes.cut = cut_model(passes, trial.optimizer, trial.shard, mesh_rank);
   Passes written = write_passes(passes, mesh_rank);
   if (has_chunks) written.schedules.emplace(trial.micro_batches, trial.pipeline.schedule);
   ModelOutline model = outline_of(passes, written, mesh_rank);

@@ -51,7 +51,7 @@ struct LayoutTrial {
   /// The pipeline of several ranks. A single rank has the whole model in one chunk.
   TrialPipeline pipeline = {};
   ExpertLayout experts;
-  ShardConfig shard = {};
+  ShardPlan shard = {};  ///< for `mesh`
   /// By step: the choices of experts that replace the routers' own. If empty, routers choose.
   std::vector<StepChoices> pinned = {};
   /// By step: the whole gradients of another run, which a single rank takes for its update, so that

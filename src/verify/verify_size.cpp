@@ -108,7 +108,7 @@ LayoutTrial trial_of(const RunConfig& config, const Mesh& mesh, const TrialSize&
           .mesh = mesh,
           .pipeline = pipeline_of(config, mesh, micro_batches),
           .experts = expert_layout(config.parallel),
-          .shard = config.shard,
+          .shard = shard_plan(config.shard, mesh),
           .threads = static_cast<int>(config.run.threads),
           .rank_timeout = std::chrono::seconds(config.run.rank_timeout),
           .micro_batches = micro_batches};

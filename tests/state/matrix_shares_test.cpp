@@ -1,4 +1,5 @@
 #include "state/matrix_shares.h"
+#include "support/shared_states.h"
 
 #include <algorithm>
 #include <numeric>
@@ -97,7 +98,7 @@ TEST(MatrixShares, EachMatrixHasOneOwner) {
     bool some_cut = false;
     for (int rank = 0; rank < mesh.ranks(); ++rank) {
       const ParameterList list = matrices_on({mesh, rank});
-      const StateShard shard({mesh, rank}, list, {ShardOver::all, true});
+      const StateShard shard({mesh, rank}, list, {testing::states_over_all(mesh), true});
       const std::vector<size_t> own = matrices_of(list);
       std::map<std::pair<size_t, int64_t>, int> owners;  // those of all ranks that share with this
       for (const MatrixChain& chain : matrix_chains(shard, list.specs(), own)) {
@@ -157,7 +158,7 @@ RC_GTEST_PROP(MatrixShares, AnOwnerHasAPieceOnAnyNumberOfRanks, ()) {
       list.declare(builder, fmt::format("layers.{}.query", i), shapes[i], {}, DType::f32,
                    ParameterRole::matrix, {}, fmt::format("layers.{}", i));
     }
-    const StateShard shard({mesh, 0}, list, {ShardOver::all, true});
+    const StateShard shard({mesh, 0}, list, {testing::states_over_all(mesh), true});
     std::vector<int> cut(shapes.size());
     for (const MatrixChain& chain : matrix_chains(shard, list.specs(), matrices_of(list))) {
       for (const MatrixChain::Cut& of_matrix : chain.cuts) {
@@ -174,7 +175,7 @@ TEST(MatrixShares, ARankHasPiecesOfTwoMatricesAtMost) {
   for (const int ranks : {2, 3, 4, 8}) {
     const Mesh mesh(MeshSizes{.data = {ranks}});
     const ParameterList list = matrices_on({mesh, 0});
-    const StateShard shard({mesh, 0}, list, {ShardOver::all, true});
+    const StateShard shard({mesh, 0}, list, {testing::states_over_all(mesh), true});
     for (const MatrixChain& chain : matrix_chains(shard, list.specs(), matrices_of(list))) {
       EXPECT_LT(std::ssize(chain.cuts), ranks);
       std::vector<int> pieces(static_cast<size_t>(ranks));
@@ -191,7 +192,7 @@ TEST(MatrixShares, ARankHasPiecesOfTwoMatricesAtMost) {
 TEST(MatrixShares, WorkIsEven) {
   const Mesh mesh(MeshSizes{.data = {4}});
   const ParameterList list = matrices_on({mesh, 0});
-  const StateShard shard({mesh, 0}, list, {ShardOver::all, true});
+  const StateShard shard({mesh, 0}, list, {testing::states_over_all(mesh), true});
   for (const MatrixChain& chain : matrix_chains(shard, list.specs(), matrices_of(list))) {
     if (list.specs()[chain.first_parameter].role == ParameterRole::router)
       continue;  // three small ones
@@ -215,7 +216,7 @@ TEST(MatrixShares, UnevenPiecesAreCutBetweenMatricesAlone) {
                    Distribution().with(mesh.tensor(), sharded(0, nearly_even(200, 3))), DType::f32,
                    ParameterRole::matrix, {}, fmt::format("layers.{}", layer));
     }
-    const StateShard shard({mesh, rank}, list, {ShardOver::all, true});
+    const StateShard shard({mesh, rank}, list, {testing::states_over_all(mesh), true});
     const auto chains = matrix_chains(shard, list.specs(), matrices_of(list));
     ASSERT_EQ(chains.size(), 1U);
     EXPECT_TRUE(chains[0].cuts.empty());

@@ -9,6 +9,7 @@
 
 #include "base/round_up.h"
 #include "tensor/alignment.h"
+#include "support/shared_states.h"
 
 namespace tessera {
 namespace {
@@ -100,7 +101,7 @@ TEST(StateShard, ShareEachElementOutOnce) {
       const Mesh mesh(sizes);
       SCOPED_TRACE(mesh.text());
       const ParameterList list = parameters_on({mesh, 0});
-      const StateShard first({mesh, 0}, list, {ShardOver::all, whole_matrices});
+      const StateShard first({mesh, 0}, list, {testing::states_over_all(mesh), whole_matrices});
       for (size_t parameter = 0; parameter < list.specs().size(); ++parameter) {
         const ParameterSpec& spec = list.specs()[parameter];
         // By the axes on which copies are: every element is once among the ranks of one place
@@ -150,7 +151,7 @@ TEST(StateShard, AreWhatARankHoldsIfNothingIsCut) {
 TEST(RankShards, AreThoseThatEachRankMakes) {
   const Mesh mesh(MeshSizes{.tensor = 2, .data = {2, 3}, .expert = 2});
   const ParameterList list = parameters_on({mesh, 0});
-  const StateSharing sharing{ShardOver::all, true};
+  const StateSharing sharing{testing::states_over_all(mesh), true};
   RankShards shards(StateShard({mesh, 5}, list, sharing));
   for (int rank = mesh.ranks() - 1; rank >= 0; --rank) {
     const StateShard alone({mesh, rank}, list, sharing);
@@ -160,7 +161,7 @@ TEST(RankShards, AreThoseThatEachRankMakes) {
       EXPECT_EQ(shared.held(i), alone.held(i));
       EXPECT_EQ(shared.pieces(i, Kept::master), alone.pieces(i, Kept::master));
       EXPECT_EQ(shared.pieces(i, Kept::weight), alone.pieces(i, Kept::weight));
-      EXPECT_EQ(shared.offset_in_states(i), alone.offset_in_states(i));
+      EXPECT_EQ(shared.offset_in(i, Kept::master), alone.offset_in(i, Kept::master));
     }
   }
   // Ranks whose coordinates differ on the data axis alone share what was computed.

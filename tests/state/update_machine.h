@@ -20,7 +20,7 @@ class UpdateMachine {
   explicit UpdateMachine(ParameterList list, const OptimizerConfig& config = {}, int threads = 2,
                          const std::vector<StepSum>& losses = {})
       : parameters(std::move(list)),
-        start(write_step_start(parameters.units(), losses)),
+        start(write_step_start(parameters.units(), parameters.specs(), losses)),
         update(write_update(parameters.units(), parameters.specs(), losses, config)),
         rounding(write_rounding(parameters.units(), parameters.specs())),
         runtime_(host_target(threads)),

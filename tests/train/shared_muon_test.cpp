@@ -11,6 +11,7 @@
 #include "engine/memory_plan.h"
 #include "ops/host_target.h"
 #include "support/random_batches.h"
+#include "support/shared_states.h"
 #include "train/training_step.h"
 #include "verify/layout_run.h"
 
@@ -37,8 +38,8 @@ LayoutTrial trial_on(int ranks) {
   model.vocabulary_size = 64;
   LayoutTrial trial{.model = model,
                     .size = {.sequences = 8, .context = 16},
-                    .mesh = Mesh(MeshSizes{.data = {ranks}}),
-                    .shard = {.optimizer = ShardOver::all}};
+                    .mesh = Mesh(MeshSizes{.data = {ranks}})};
+  trial.shard.axes = testing::states_over_all(trial.mesh);
   trial.optimizer.name = OptimizerName::muon;
   return trial;
 }

@@ -6,6 +6,7 @@
 #include "comm/tcp_support.h"
 #include "support/bits.h"
 #include "support/random_batches.h"
+#include "support/shared_states.h"
 #include "verify/changed_programs.h"
 #include "verify/layout_trials.h"
 
@@ -57,7 +58,7 @@ class LayoutProcessesTest : public ::testing::Test {
 /// through the embedding.
 TEST_F(LayoutProcessesTest, GiveWhatThreadsGive) {
   trial_.model.vocabulary_size = 1025;
-  trial_.shard.optimizer = ShardOver::all;
+  trial_.shard.axes = testing::states_over_all(trial_.mesh);
   const LayoutResults threads = try_layout(trial_, batches_), processes = by_processes();
   EXPECT_EQ(processes.unequal_results, std::nullopt);
   EXPECT_EQ(processes.unequal_copies, std::nullopt);

@@ -9,6 +9,7 @@
 #include "config/mesh_of.h"
 #include "pipeline/generate.h"
 #include "support/random_batches.h"
+#include "support/shared_states.h"
 #include "support/small_family.h"
 #include "verify/layout_trials.h"
 #include "verify/pipeline_trials.h"
@@ -153,12 +154,12 @@ TEST(Pipeline, GoesWithRecomputationOptimizersAndSharedStates) {
   ModelConfig model = laid_out_mixture();
   model.layers = 4;
   for (const bool muon : {false, true}) {
-    for (const ShardOver over : {ShardOver::none, ShardOver::all}) {
+    for (const bool shares_states : {false, true}) {
       LayoutTrial trial =
           trial_of(model, {.kind = ScheduleKind::zero_bubble_h1, .stages = 2, .micro_batches = 3},
                    {.data = {2}});
       trial.recompute = {.norm = true, .attention = true};
-      trial.shard.optimizer = over;
+      if (shares_states) trial.shard.axes = testing::states_over_all(trial.mesh);
       if (muon) trial.optimizer.name = OptimizerName::muon;
       if (muon) trial.pipeline.recompute_stages = {0};
       const TrialBatches batches = batches_of(trial);

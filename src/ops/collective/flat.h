@@ -6,28 +6,34 @@
 
 namespace tessera {
 
-// Operations on flat memory, for ranks that share the optimizer's states (ZeRO-1). A flat value is
-// a set of parameters or their gradients, one after the other in one array. FlatPieces divides it
-// into consecutive pieces, one for each rank. Where the data axis has levels (nodes, and the ranks
-// of a node), sums and gathers go level by level, so that less is sent between nodes.
+// Operations on flat memory, for ranks that share out the training state. A flat value is a set of
+// parameters or their gradients, one after the other in one array. FlatPieces divides it into
+// consecutive pieces, one for each rank. Where the data axis has levels (nodes, and the ranks of a
+// node), sums and gathers go level by level, so that less is sent between nodes.
+//
+// A value may be a piece already, over the first `held` axes of the pieces. Then the operations are
+// within it.
 
-/// Returns this rank's piece of the sum of a flat value over all axes on which it is partial. The
-/// value must be partial on the axes of `pieces`; the result is sharded on them. On the other
-/// partial axes the result is invariant. f32 is sent in the format `wire`.
+/// Returns this rank's piece of the sum of a flat value over `axes`, on which it must be partial.
+/// They are of one view, innermost first, with those of `pieces` after the first `held` among them.
+/// The result is sharded on the axes of `pieces` and invariant on the others. On axes that are not
+/// listed its type stays. f32 is sent in the format `wire`.
 ///
 /// The sum is taken in the value's own memory, of which the result is a view. The order is that of
 /// take_sum_by_level(), so the piece has the same bits as in the whole sum. The whole sum is not
 /// gathered, which halves the bytes that are sent. There is no gradient. Throws DistributionError
 /// if the value has another type.
-Value take_piece_of_sum(Builder& builder, Value value, const FlatPieces& pieces, WireFormat wire);
+Value take_piece_of_sum(Builder& builder, Value value, const FlatPieces& pieces, size_t held,
+                        std::span<const Axis> axes, WireFormat wire);
 
 /// Returns this rank's piece of a flat value that all ranks have (invariant -> sharded), as a view.
 /// After the piece is written, gather_pieces() must run before the whole value is read.
-Value own_flat_piece(Builder& builder, Value whole, const FlatPieces& pieces);
+Value own_flat_piece(Builder& builder, Value whole, const FlatPieces& pieces, size_t held = 0);
 
 /// Gathers the pieces of all ranks on each rank (sharded -> invariant), outer levels first. `piece`
 /// is the result of own_flat_piece() for `whole`, which is changed. Throws DistributionError if
 /// `piece` is not a piece of `whole`.
-void gather_pieces(Builder& builder, Value piece, Value whole, const FlatPieces& pieces);
+void gather_pieces(Builder& builder, Value piece, Value whole, const FlatPieces& pieces,
+                   size_t held = 0);
 
 }  // namespace tessera

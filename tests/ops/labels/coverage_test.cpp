@@ -15,6 +15,7 @@
 #include "program/label_rules.h"
 #include "state/update_program.h"
 #include "support/operation_run.h"
+#include "support/shared_states.h"
 #include "support/small_family.h"
 
 namespace tessera::testing {
@@ -151,16 +152,16 @@ class Coverage : public ::testing::Test {
         write_training(config, compute, size, Recompute{all, all, all, all}, place, experts);
     const auto& units = chunk.outline.parameters.units();
     require(chunk.program);
-    require(write_step_start(units, chunk.outline.sums.all(), place));
     const BalancedUnits balance{chunk.outline.balance_units, chunk.outline.balance_rate};
-    for (const ShardOver over : {ShardOver::none, ShardOver::all}) {
-      const ShardConfig shard{.optimizer = over};
+    const auto& specs = chunk.outline.parameters.specs();
+    for (const ShardAxes& axes : {ShardAxes{}, states_over_all(place.mesh)}) {
+      const ShardPlan shard{.axes = axes};
       for (const OptimizerConfig& optimizer : optimizers()) {
         const UpdateProgram update =
-            write_update(units, chunk.outline.parameters.specs(), chunk.outline.sums.all(),
-                         optimizer, place, shard, balance);
+            write_update(units, specs, chunk.outline.sums.all(), optimizer, place, shard, balance);
         require(update.program);
-        require(write_rounding(units, chunk.outline.parameters.specs(), place, update.sharing));
+        require(write_step_start(units, specs, chunk.outline.sums.all(), place, update.sharing));
+        require(write_rounding(units, specs, place, update.sharing));
       }
     }
     require(write_evaluation(config, compute, size, place, experts).program);

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "comm/flat_pieces.h"
+#include "comm/wire_format.h"
+#include "program/builder.h"
+
+namespace tessera {
+
+/// The pieces that ranks keep between the runs of a program of a unit's weights and of its main
+/// gradient. Pieces of gradients are pieces of the pieces of weights, or the same.
+struct UnitPieces {
+  FlatPieces weights;    ///< not cut if each rank has whole weights
+  FlatPieces gradients;  ///< not cut if each rank has a whole main gradient; then neither is weights
+  bool is_cut() const { return gradients.is_cut(); }
+  bool operator==(const UnitPieces&) const = default;
+};
+
+/// A unit whose weights are gathered, and whose gradients are reduced, in each run of a program.
+struct CutUnit {
+  Value stored;  ///< the parameter: this rank's piece of the weights, or whole weights
+  UnitPieces pieces;
+  std::string name;  ///< for the names of its values
+};
+
+/// The options of use_cut_units().
+struct CutUnitOptions {
+  bool gathers_again = true;  ///< the backward pass gathers again, instead of keeping weights
+  WireFormat gradients_wire = WireFormat::fp32;
+};
+
+/// Appends the gather of the whole weights of units that are used together, and returns the whole
+/// weights (ZeRO-3; Rajbhandari et al. 2020). A unit whose weights are stored whole is the same
+/// memory. The weights take memory from here to their last use in the forward pass, and again in
+/// the backward pass.
+///
+/// In the backward pass the products add the gradients of each unit into one value of the run. When
+/// the last has been added, it is summed over the axes of UnitPieces::gradients, and each rank adds
+/// its piece to its main gradient (ZeRO-2 and ZeRO-3). The main gradient remains partial on all
+/// other axes on which it was so.
+std::vector<Value> use_cut_units(Builder& builder, std::span<const CutUnit> units,
+                                 const CutUnitOptions& options);
+
+}  // namespace tessera
