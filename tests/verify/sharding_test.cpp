@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include "base/words.h"
 #include "support/random_batches.h"
 #include "support/small_family.h"
 #include "verify/layout_trials.h"
+#include "verify/pipeline_trials.h"
 #include "verify/verify.h"
 
 namespace tessera {
@@ -60,6 +62,99 @@ TEST(Sharding, OfEveryTripleOfPlacementsTrainsTheModelOfOneRank) {
     }
   }
 }
+
+/// ZeRO-1, 2 and 3, and two nested placements.
+std::vector<ShardAxes> some_placements(const Mesh& mesh) {
+  const int all = static_cast<int>(mesh.axes_of(MeshView::dense).size()) - 1;
+  return {{0, 0, all}, {0, all, all}, {all, all, all}, {2, 2, 2}, {2, 2, all}, {0, 2, all}};
+}
+
+TEST(Sharding, GoesWithEachOtherAxis) {
+  for (const bool mixture : {false, true}) {
+    for (const MeshSizes& sizes : {MeshSizes{.tensor = 2, .data = {2, 2}},
+                                   MeshSizes{.context = 2, .data = {2}},
+                                   MeshSizes{.tensor = 2, .context = 2, .data = {2}},
+                                   MeshSizes{.data = {2, 2}, .expert = 2},
+                                   MeshSizes{.tensor = 2, .data = {2, 2}, .expert = 4},
+                                   MeshSizes{.context = 2, .data = {2, 2}, .expert = 8}}) {
+      if (sizes.expert > 1 && !mixture) continue;
+      LayoutTrial trial = trial_on(sizes, mixture ? laid_out_mixture() : laid_out_dense());
+      for (const ShardAxes& axes : some_placements(trial.mesh)) {
+        SCOPED_TRACE(fmt::format("{}: {}", trial.mesh.text(), text_of(axes)));
+        trial.shard.axes = axes;
+        expect_model_of_one_rank(trial);
+      }
+    }
+  }
+}
+
+/// Units of which cuts go through a parameter, and a table that two chunks share.
+TEST(Sharding, CutsLargeParametersAndTiedHeads) {
+  ModelConfig model = laid_out_dense();
+  model.hidden_size = 64;
+  model.feed_forward_size = 200;
+  model.vocabulary_size = 301;
+  model.tied_head = true;
+  LayoutTrial trial = trial_on({.tensor = 2, .data = {2, 2}}, model);
+  for (const ShardAxes& axes : some_placements(trial.mesh)) {
+    for (const bool again : {true, false}) {
+      for (const Recompute& recompute :
+           {Recompute{}, Recompute{.norm = true, .attention = true, .experts = true},
+            Recompute{.layer = true}}) {
+        SCOPED_TRACE(text_of(axes));
+        trial.shard.axes = axes;
+        trial.shard.gathers_again = again;
+        trial.recompute = recompute;
+        expect_model_of_one_rank(trial);
+      }
+    }
+  }
+}
+
+TEST(Sharding, GoesWithEverySchedule) {
+  using enum ScheduleKind;
+  for (ModelConfig model : {laid_out_dense(), laid_out_mixture()}) {
+    model.layers = 4;
+    model.tied_head = true;
+    for (const PipelineCut& cut : {PipelineCut{.kind = all_forward_all_backward, .stages = 2, .micro_batches = 3},
+        PipelineCut{.kind = one_forward_one_backward, .stages = 2, .micro_batches = 3},
+        PipelineCut{.kind = interleaved, .stages = 2, .chunks_per_stage = 2, .micro_batches = 4},
+        PipelineCut{.kind = zero_bubble_h1, .stages = 2, .micro_batches = 3},
+        PipelineCut{.kind = zero_bubble_v, .stages = 2, .chunks_per_stage = 2, .micro_batches = 4},
+        PipelineCut{.kind = dualpipe_v, .stages = 2, .chunks_per_stage = 2, .micro_batches = 5}}) {
+      LayoutTrial trial = trial_of(model, cut, {.data = {2, 2}});
+      for (const ShardAxes& axes : some_placements(trial.mesh)) {
+        SCOPED_TRACE(cut.text() + ", " + text_of(axes));
+        trial.shard.axes = axes;
+        expect_model_of_one_rank(trial);
+      }
+    }
+  }
+}
+
+class ShardingOfFamily : public ::testing::TestWithParam<Family> {};
+
+TEST_P(ShardingOfFamily, TrainsTheModelOfOneRank) {
+  LayoutTrial trial = trial_on({.data = {2, 2}}, testing::small_family(GetParam()));
+  for (const ShardAxes& axes : some_placements(trial.mesh)) {
+    SCOPED_TRACE(text_of(axes));
+    trial.shard.axes = axes;
+    expect_model_of_one_rank(trial);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sharding, ShardingOfFamily, ::testing::ValuesIn([] {
+                           std::vector<Family> families;
+                           for (const std::string& family : words_of<Family>()) {
+                             families.push_back(from_word<Family>(family));
+                           }
+                           return families;
+                         }()),
+                         [](const auto& info) {
+                           std::string name(word(info.param));
+                           std::erase(name, '-');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace tessera
