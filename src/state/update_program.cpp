@@ -6,6 +6,7 @@
 
 #include "ops/collective/convert.h"
 #include "ops/collective/flat.h"
+#include "ops/collective/move_pieces.h"
 #include "ops/collective/stages.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/update/adamw.h"
@@ -70,9 +71,17 @@ class UnitValues {
     return result;
   }
 
-  /// Appends the all-gather of the stored weights, of which each rank has updated a piece. Appends
+  /// Appends what gives each rank all weights that it stores, of which it has updated a piece. If
+  /// the states are rearranged, it has updated masters alone: their pieces, rounded, are sent to the
+  /// ranks that have these pieces of the weights. Then all stored weights are gathered. Appends
   /// nothing if each rank has updated all that it stores.
   void gather(size_t unit, const Weights& weights) {
+    if (shard_.is_rearranged(unit)) {
+      const std::string& name = units_[unit].name;
+      move_pieces_into(builder_, "weights:" + name,
+                       cast(builder_, weights.master, units_[unit].dtype), shard_.cut(unit),
+                       weights.own, shard_.even_cut(unit));
+    }
     const size_t held = shard_.stored(unit).weights.axes.size();
     if (pieces(unit).axes.size() == held) return;
     gather_pieces(builder_, weights.own, weights.stored, pieces(unit), held);
@@ -83,6 +92,16 @@ class UnitValues {
     return builder_.declare_main_gradient(
         stored_weights, {shard_.run_of_unit(unit, Kept::gradient).length},
         shard_.stored(unit).gradients.distribution(units_[unit].gradient_distribution));
+  }
+
+  /// Returns this rank's piece of the gradient as the states are cut, given the piece of the sum.
+  Value gradient_of_states(size_t unit, Value sum) {
+    if (!shard_.is_rearranged(unit)) return sum;
+    const std::string name = "rearranged_gradient:" + units_[unit].name;
+    const Value moved =
+        move_pieces(builder_, name, sum, shard_.even_cut(unit), shard_.cut(unit));
+    builder_.name_as(moved, name);
+    return moved;
   }
 
   /// Returns the pieces of a unit that ranks sum and gather. Those of its states are the same or,
@@ -147,7 +166,7 @@ class UpdateWriter {
         sum_over_stages(builder_, fmt::format("gradient:{}", units_[unit].name),
                         std::span(&gradients.back(), 1), units_[unit].stages);
       }
-      states_.back() = unit_states(unit, gradients.back());
+      states_.back() = unit_states(unit);
     }
     const std::vector<Value> totals = totals_of(sums);
     std::vector<Value> losses;
@@ -161,6 +180,10 @@ class UpdateWriter {
     builder_.output(update_.gradient_norm);
     update_.scale = clipped.scale;
     builder_.output(update_.scale);
+    for (size_t unit = 0; unit < units_.size(); ++unit) {
+      if (!updates(unit)) continue;
+      states_[unit].gradient = values_.gradient_of_states(unit, gradients[unit]);
+    }
     apply_adamw();
     apply_muon();
     for (size_t unit = 0; unit < units_.size(); ++unit) {
@@ -200,12 +223,12 @@ class UpdateWriter {
     return take_sum_by_level(builder_, gradient, axes, wire_);
   }
 
-  /// Declares and returns the states of a unit, in the distribution of `gradient`. A unit that Muon
-  /// updates has no second moment.
-  AdamWUnit unit_states(size_t unit, Value gradient) {
+  /// Declares and returns the states of a unit, without its gradient. A unit that Muon updates has no
+  /// second moment. If the states are rearranged, the masters alone are updated.
+  AdamWUnit unit_states(size_t unit) {
     const ParameterUnit& of = units_[unit];
     const Spec spec = values_.state_spec(unit);
-    AdamWUnit states{.gradient = gradient,
+    AdamWUnit states{.gradient = {},
                      .first_moment = builder_.state(first_moment_name(of), spec),
                      .second_moment = {},
                      .master = weights_[unit].master,
@@ -213,7 +236,7 @@ class UpdateWriter {
     if (update_.updated_by[unit] == OptimizerName::adamw) {
       states.second_moment = builder_.state(second_moment_name(of), spec);
     }
-    if (is_rounded(of)) states.weight = weights_[unit].own;
+    if (is_rounded(of) && !shard_.is_rearranged(unit)) states.weight = weights_[unit].own;
     return states;
   }
 
@@ -336,7 +359,7 @@ Program write_rounding(std::span<const ParameterUnit> units,
     std::vector<Value> masters, weights;
     for (const size_t unit : group.units) {
       declared.push_back(values.weights(unit));
-      if (!is_rounded(units[unit])) continue;
+      if (!is_rounded(units[unit]) || shard.is_rearranged(unit)) continue;
       masters.push_back(declared.back().master);
       weights.push_back(declared.back().own);
     }

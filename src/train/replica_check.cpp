@@ -56,9 +56,10 @@ ReplicaCheck::ReplicaCheck(const Executor& executor, int programs, const Paramet
   std::set<std::string> names;
   std::multimap<std::string, const KeptTensor*> stored_tensors;  // by the working copy's name
   for (const KeptTensor* tensor : store.tensors(kChecked)) {
-    // Without lower precision the weights are the masters themselves: they are checked as weights.
+    // Where the weights are the masters themselves, they are checked as weights.
     const bool is_weight =
-        tensor->kind == Kept::master && tensor->dtype == tensor->parameter->dtype;
+        tensor->kind == Kept::master &&
+        !store.shard().has_masters(static_cast<size_t>(tensor->parameter->unit_index));
     if (is_weight) continue;
     kept_.push_back({tensor->name(), tensor->distribution, tensor->memory});
     names.insert(store.value_name(*tensor));

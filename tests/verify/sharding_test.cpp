@@ -132,6 +132,26 @@ TEST(Sharding, GoesWithEverySchedule) {
   }
 }
 
+/// Muon's matrices are whole on their owners, but their weights are cut.
+TEST(Sharding, GoesWithMuon) {
+  for (ModelConfig model : {laid_out_dense(), laid_out_mixture()}) {
+    model.hidden_size = 80;
+    for (const MeshSizes& sizes :
+         {MeshSizes{.data = {2, 2}}, MeshSizes{.tensor = 2, .data = {2, 2}},
+          MeshSizes{.pipeline = 2, .data = {2, 2}}, MeshSizes{.data = {2, 2}, .expert = 2}}) {
+      if (sizes.expert > 1 && !model.mixture()) continue;
+      LayoutTrial trial = trial_of(model, {.stages = sizes.pipeline}, sizes);
+      if (sizes.pipeline == 1) trial = trial_on(sizes, model);
+      trial.optimizer.name = OptimizerName::muon;
+      for (const ShardAxes& axes : some_placements(trial.mesh)) {
+        SCOPED_TRACE(fmt::format("{}: {}", trial.mesh.text(), text_of(axes)));
+        trial.shard.axes = axes;
+        expect_model_of_one_rank(trial);
+      }
+    }
+  }
+}
+
 class ShardingOfFamily : public ::testing::TestWithParam<Family> {};
 
 TEST_P(ShardingOfFamily, TrainsTheModelOfOneRank) {
