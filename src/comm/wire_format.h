@@ -8,14 +8,23 @@
 
 namespace tessera {
 
-/// The precision in which addends of f32 travel to the ranks that sum them.
+/// The precision in which numbers of f32 travel to the ranks that sum or use them.
 enum class WireFormat : uint8_t {
   fp32,  ///< not rounded
-  /// The addends are rounded, and the sum is taken in f32 (MegaScale-MoE, section 5). Here the sum
-  /// is rounded too, because it is sent on; in the paper it is not.
-  bf16,
+  bf16,  ///< rounded; sums of such addends are taken in f32 (MegaScale-MoE, section 5)
+  int8,  ///< integers with a scale for each block (ops/collective/quantise.h; ZeRO++)
+  int4,  ///< likewise
 };
 template <>
-inline constexpr std::array<std::string_view, 2> kWordsOf<WireFormat>{"fp32", "bf16"};
+inline constexpr std::array<std::string_view, 4> kWordsOf<WireFormat>{"fp32", "bf16", "int8",
+                                                                      "int4"};
+
+/// A wire format with its options.
+struct Wire {
+  WireFormat format = WireFormat::fp32;
+  int64_t block = 256;  ///< the elements of a block of integers
+  bool operator==(const Wire&) const = default;
+  bool is_quantised() const { return format == WireFormat::int8 || format == WireFormat::int4; }
+};
 
 }  // namespace tessera

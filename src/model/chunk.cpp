@@ -53,7 +53,7 @@ class ChunkWriter {
                 .experts = experts,
                 .pins_choices = size.pinned_choices,
                 .changes_biases = true,
-                .parameters = ParameterList(cut_units)},
+                .parameters = ParameterList(cut_units, /*trains=*/true)},
         size_(size),
         range_(range) {}
 

@@ -52,7 +52,7 @@ EvaluationProgram write_evaluation(const ModelConfig& config, DType compute,
                      .compute = compute,
                      .layout = distribute_tokens(mesh_rank.mesh, size.sequences),
                      .experts = experts,
-                     .parameters = ParameterList(cut_units)};
+                     .parameters = ParameterList(cut_units, /*trains=*/false)};
   evaluation.batch = declare_batch(builder, size, writer.layout, range.embedding, range.head);
   if (!range.embedding) {
     evaluation.boundary_in =

@@ -194,12 +194,16 @@ bool ParameterList::declare_cut_units(Builder& builder, const std::string& part)
                                : unit.elements;
     unit.value = builder.parameter(
         unit.name, {{stored}, unit.dtype, pieces.weights.distribution(unit.distribution)});
-    declared.push_back({.stored = unit.value, .pieces = pieces, .name = unit.name});
+    declared.push_back({.stored = unit.value,
+                        .pieces = pieces,
+                        .name = unit.name,
+                        .may_be_quantised = unit.dtype == cut_units_->compute});
     units_.push_back(std::move(unit));
   }
   if (declared.empty()) return false;
   const auto scope = builder.scope(part, Block::other);
-  for (const Value whole : use_cut_units(builder, declared, cut_units_->options)) {
+  if (trains_ && !version_ && cut_units_->has_copies()) version_ = weights_version(builder);
+  for (const Value whole : use_cut_units(builder, declared, cut_units_->options, version_)) {
     open_.push_back({.whole = whole, .elements = 0, .is_cut = true});
   }
   return true;
@@ -230,6 +234,10 @@ void ParameterList::note_stages(
     noted[index] = true;
     units_[index].stages = std::move(having);
   }
+}
+
+Value weights_version(Builder& builder) {
+  return builder.state("weights_version", {{1}, DType::i32, {}});
 }
 
 std::string master_name(const ParameterUnit& unit) { return "master:" + unit.name; }

@@ -114,7 +114,16 @@ struct CutUnits {
   std::vector<ParameterUnit> units;   ///< all units of the model, or of a part of it
   std::vector<UnitPieces> pieces;     ///< by unit; not cut for units that ranks keep whole
   CutUnitOptions options;
+  DType compute = DType::f32;  ///< the dtype of most units: others are not quantised
+
+  /// Returns whether there are second copies of weights.
+  bool has_copies() const {
+    return std::ranges::any_of(pieces, [](const UnitPieces& unit) { return unit.secondary.is_cut(); });
+  }
 };
+
+/// Declares and returns the state that has the version of the weights, i32 [1] (use_cut_units()).
+Value weights_version(Builder& builder);
 
 /// Fills an f32 or f64 tensor with a piece of a parameter's first values. Each element depends only
 /// on the seed, the parameter's name and its index in the whole, so every layout starts with the
@@ -129,8 +138,10 @@ void initialize(const ParameterSpec& spec, uint64_t seed, const TensorPiece& pie
 class ParameterList {
  public:
   ParameterList() = default;
-  /// Begins a list in a program that uses these cut units, or none if null. They must outlive it.
-  explicit ParameterList(const CutUnits* cut_units) : cut_units_(cut_units) {}
+  /// Begins a list in a program that uses these cut units, or none if null. They must outlive it. A
+  /// program that does not train has no use for second copies of weights.
+  ParameterList(const CutUnits* cut_units, bool trains)
+      : cut_units_(cut_units), trains_(trains) {}
 
   /// Declares `name` below the builder's current scope and returns its value in the program. The
   /// value has the shape of the piece that the program's rank holds. Throws Error if the
@@ -175,6 +186,8 @@ class ParameterList {
   bool declare_cut_units(Builder& builder, const std::string& part);
 
   const CutUnits* cut_units_ = nullptr;
+  bool trains_ = false;
+  Value version_;               // see weights_version(); null before it is needed
   std::vector<OpenUnit> open_;  // by unit
   std::vector<ParameterSpec> specs_;
   std::vector<Value> values_;

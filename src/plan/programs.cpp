@@ -216,7 +216,8 @@ std::shared_ptr<const CutModel> cut_model(const PassesToWrite& passes,
   const ParameterList& parameters = model.outline.parameters;
   const StateShard state(mesh_rank, parameters, sharing_of(optimizer, shard));
   model.units.units = parameters.units();
-  model.units.options = shard.unit_options();
+  model.units.options = shard.unit_options;
+  model.units.compute = passes.compute;
   for (size_t i = 0; i < parameters.units().size(); ++i) {
     model.units.pieces.push_back(state.stored(i));
   }

@@ -12,6 +12,7 @@ struct ShardAxes {
   int weights = 0;    ///< 0: each rank has whole weights
   int gradients = 0;  ///< 0: each rank adds up whole main gradients
   int optimizer = 0;  ///< of masters and moments; 0: each rank has all of them
+  int secondary = 0;  ///< of a second copy of the weights (hpZ of ZeRO++); 0: there is none
   bool operator==(const ShardAxes&) const = default;
 };
 

@@ -9,12 +9,14 @@ namespace tessera {
 
 /// What [shard] says for one mesh.
 struct ShardPlan {
-  ShardAxes axes;                                ///< over which the parts of the state are cut
-  bool gathers_again = true;                     ///< see CutUnitOptions
-  WireFormat gradients_wire = WireFormat::fp32;  ///< the format in which gradients are sent
+  ShardAxes axes;                  ///< over which the parts of the state are cut
+  CutUnitOptions unit_options = {};  ///< how frames gather and reduce
 
-  CutUnitOptions unit_options() const {
-    return {.gathers_again = gathers_again, .gradients_wire = gradients_wire};
+  /// Returns the format in which an update sends what is left of the gradients to sum. Sums that
+  /// frames have begun with integers are ended in bf16.
+  Wire update_wire() const {
+    const Wire& wire = unit_options.gradients_wire;
+    return axes.gradients > 0 && wire.is_quantised() ? Wire{.format = WireFormat::bf16} : wire;
   }
 };
 

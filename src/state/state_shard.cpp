@@ -212,6 +212,10 @@ StateShard::Layout StateShard::layout_of_rank() const {
     }
     result.stored.push_back({.weights = even_pieces(result, unit, sharing_.axes.weights),
                              .gradients = even_pieces(result, unit, sharing_.axes.gradients)});
+    UnitPieces& stored = result.stored.back();
+    if (stored.weights.is_cut()) {
+      stored.secondary = even_pieces(result, unit, sharing_.axes.secondary);
+    }
   }
   for (size_t first = 0; first < units.size(); ++first) {
     const std::span<const Axis> axes = axes_of_cut(first);

@@ -6,6 +6,7 @@
 
 #include "ops/collective/convert.h"
 #include "ops/collective/flat.h"
+#include "ops/collective/gather_units.h"
 #include "ops/collective/move_pieces.h"
 #include "ops/collective/stages.h"
 #include "ops/elementwise/elementwise.h"
@@ -144,8 +145,12 @@ class UpdateWriter {
         shard_({update.program.mesh(), update.program.rank()}, units, parameters, update.sharing),
         values_(builder_, units, shard_),
         config_(config),
-        wire_(shard.gradients_wire),
-        balance_(balance) {}
+        wire_(shard.update_wire()),
+        balance_(balance) {
+    for (const ParameterUnit& unit : units) {
+      if (dtype_size(unit.dtype) < dtype_size(narrowest_)) narrowest_ = unit.dtype;
+    }
+  }
 
   void write(std::span<const StepSum> sums) {
     const Spec scalar{{1}, DType::f64, {}};
@@ -189,6 +194,7 @@ class UpdateWriter {
     for (size_t unit = 0; unit < units_.size(); ++unit) {
       if (updates(unit)) values_.gather(unit, weights_[unit]);
     }
+    if (shard_.sharing().axes.secondary > 0) advance_version(builder_, weights_version(builder_));
     end_balance(builder_, units_, balance_, std::span(totals).last(balance_.units.size()),
                 update_.scale);
   }
@@ -217,10 +223,11 @@ class UpdateWriter {
         axes_of_sum(builder_, gradient, {Placement::invariant, Placement::sharded});
     const FlatPieces& pieces = values_.pieces(unit);
     const size_t held = shard_.stored(unit).gradients.axes.size();
+    const Wire wire = wire_of_unit(wire_, units_[unit].dtype == narrowest_);
     if (pieces.axes.size() > held) {
-      return take_piece_of_sum(builder_, gradient, pieces, held, axes, wire_);
+      return take_piece_of_sum(builder_, gradient, pieces, held, axes, wire);
     }
-    return take_sum_by_level(builder_, gradient, axes, wire_);
+    return take_sum_by_level(builder_, gradient, axes, wire);
   }
 
   /// Declares and returns the states of a unit, without its gradient. A unit that Muon updates has no
@@ -309,7 +316,8 @@ class UpdateWriter {
   StateShard shard_;
   UnitValues values_;
   const OptimizerConfig& config_;
-  WireFormat wire_;
+  Wire wire_;
+  DType narrowest_ = DType::f64;  // the dtype of most units: others are not quantised
   const BalancedUnits& balance_;
   std::vector<UnitValues::Weights> weights_;  // by unit; null if no optimizer changes it
   std::vector<AdamWUnit> states_;             // by unit; null likewise
@@ -366,6 +374,7 @@ Program write_rounding(std::span<const ParameterUnit> units,
     if (!masters.empty()) round_to_weights(builder, masters, weights);
     for (size_t i = 0; i < group.units.size(); ++i) values.gather(group.units[i], declared[i]);
   }
+  if (sharing.axes.secondary > 0) advance_version(builder, weights_version(builder));
   return program;
 }
 

@@ -21,6 +21,12 @@ int ranks_of_sum(const Mesh& mesh, const ParameterUnit& unit) {
   return ranks;
 }
 
+int ranks_of(const Mesh& mesh, std::span<const Axis> axes) {
+  int ranks = 1;
+  for (const Axis axis : axes) ranks *= mesh.size(axis);
+  return ranks;
+}
+
 }  // namespace
 
 bool GradientBytes::equal() const { return std::abs(counted - expected) <= 1e-9 * expected; }
@@ -31,12 +37,15 @@ double gradient_bytes_of_rank(const MeshRank& mesh_rank, const ParameterList& pa
   for (size_t i = 0; i < parameters.units().size(); ++i) {
     const ParameterUnit& unit = parameters.units()[i];
     if (!unit.has_gradients() || !unit.on_stage(mesh_rank.mesh.stage(mesh_rank.rank))) continue;
-    const int ranks = ranks_of_sum(mesh_rank.mesh, unit);
-    const FlatPieces& pieces = shard.cut(i);
-    int cut = 1;
-    for (const Axis axis : pieces.axes) cut *= mesh_rank.mesh.size(axis);
-    const double times = cut > 1 ? (ranks - 1) + (ranks / cut - 1) : 2 * (ranks - 1);
-    bytes += times / ranks * static_cast<double>(unit.elements * element_bytes(unit, wire));
+    // The reductions of frames have left this rank a piece, which fewer ranks sum.
+    const int reduced = ranks_of(mesh_rank.mesh, shard.stored(i).gradients.axes);
+    const int ranks = ranks_of_sum(mesh_rank.mesh, unit) / reduced;
+    const int cut = ranks_of(mesh_rank.mesh, shard.even_cut(i).axes);
+    const bool keeps_piece = cut > reduced;
+    const double times =
+        keeps_piece ? (ranks - 1) + (ranks * reduced / cut - 1) : 2 * (ranks - 1);
+    bytes += times / ranks *
+             static_cast<double>(unit.elements * element_bytes(unit, wire)) / reduced;
     // The stages that have the unit sum what is theirs of it by an all-reduce.
     const auto stages = static_cast<double>(unit.stages.size());
     bytes += 2 * (stages - 1) / stages *

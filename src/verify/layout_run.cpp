@@ -58,7 +58,7 @@ class RankRun {
     }
     bytes.expected = static_cast<double>(steps.size()) *
                      gradient_bytes_of_rank(mesh_rank(), programs_.model.parameters, store_.shard(),
-                                            trial_.shard.gradients_wire);
+                                            trial_.shard.unit_options.gradients_wire.format);
     sink.put_bytes(bytes);
     put_weights(sink);
   }

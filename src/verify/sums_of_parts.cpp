@@ -82,7 +82,7 @@ void SumsOfParts::round_for_wire(const std::vector<Tensor>& tensors) const {
 }
 
 void SumsOfParts::write_back() const {
-  round_for_wire(levels_.back().sums);
+  if (order_.rounds_total) round_for_wire(levels_.back().sums);
   for (size_t i = 0; i < gradients_.size(); ++i) {
     gradients_[i].copy_from(levels_.back().sums[i]);
   }

@@ -18,8 +18,10 @@ struct SumOrder {
   /// The sizes of the levels of the data axis, in the order of the sums: the innermost level first,
   /// for example the ranks of a node. If empty, all parts are added one after the other.
   std::vector<int> levels = {};
-  /// If bf16, f32 gradients are rounded to bf16 before each sum and after it.
+  /// If bf16, f32 gradients are rounded to bf16 before each sum.
   WireFormat wire = WireFormat::fp32;
+  /// True if the last sum is rounded too, because ranks send it on. Pieces of a sum are not.
+  bool rounds_total = true;
 };
 
 /// Adds up gradients and step sums (StepSum, such as losses) with the bits of a data-parallel

@@ -41,6 +41,15 @@ bool shares_passes(const Mesh& mesh) {
   return data_ranks(mesh) * mesh.size(mesh.pipeline()) != mesh.ranks();
 }
 
+/// Throws Error if numbers travel as integers: the layout is then another model than one rank.
+void require_exact_wires(const LayoutTrial& trial) {
+  if (!trial.shard.unit_options.gradients_wire.is_quantised()) return;
+  throw Error(
+      "shard.gradients_wire is \"{}\": integers are far less precise than what verify compares; to "
+      "verify the rest, set it to \"fp32\"",
+      word(trial.shard.unit_options.gradients_wire.format));
+}
+
 /// Throws Error unless one rank can see together the tokens that the layout sees together.
 void require_same_tokens(const LayoutTrial& trial) {
   const bool drops_by_rank =
@@ -121,7 +130,8 @@ std::string compare_bits(const LayoutTrial& layout_trial, const TrialBatches& ba
   trial.parts = data_ranks(layout_trial.mesh);
   for (const Axis level : layout_trial.mesh.data())
     trial.sum_order.levels.push_back(layout_trial.mesh.size(level));
-  trial.sum_order.wire = layout_trial.shard.gradients_wire;
+  trial.sum_order.wire = layout_trial.shard.unit_options.gradients_wire.format;
+  trial.sum_order.rounds_total = layout_trial.shard.axes.optimizer == 0;
   LayoutResults one_rank = run_layout(trial, batches);
   LayoutResults compared = layout;
   if (layout_trial.pipeline.has_chunks()) {
@@ -160,7 +170,7 @@ void compare_rounded(Verification& result, const TrialBatches& batches, const La
     const LayoutResults one_rank = run_following(trial, trial.compute, batches, layout);
     result.rounded = deviations(one_rank, layout);
     result.expected = deviations(exact, one_rank);
-    const bool bf16 = trial.shard.gradients_wire == WireFormat::bf16;
+    const bool bf16 = trial.shard.unit_options.gradients_wire.format == WireFormat::bf16;
     result.rounding = largest_rounding(exact, one_rank, layout, trial.compute,
                                        bf16 ? DType::bf16 : trial.compute);
   }
@@ -207,6 +217,9 @@ std::string why_bits_not_compared(const LayoutTrial& trial) {
   if (shares_passes(trial.mesh) || trial.mesh.size(trial.mesh.expert()) != 1) {
     return "ranks that share a model or its experts split sums within a pass";
   }
+  if (trial.shard.axes.gradients > 0 && data_ranks(trial.mesh) > 1) {
+    return "gradients are summed over ranks in each micro-batch";
+  }
   if (trial.pipeline.has_chunks() && trial.model.tied_head) {
     return "two chunks of the pipeline have the table of the tied head, and add up its gradient";
   }
@@ -227,6 +240,7 @@ Verification verify(const RunConfig& config, const Mesh& mesh, const VerifyOptio
 }
 
 Verification verify(const LayoutTrial& trial, int steps, const OnPart& on_part) {
+  require_exact_wires(trial);
   require_same_tokens(trial);
   require_verify_memory(trial, steps);
   return verify(trial, loader_batches(trial, steps, trial.micro_batches), on_part);
@@ -254,6 +268,7 @@ std::optional<Verification> verify_as_process(const RunConfig& config, const Mes
   const size_t chosen = ranks.largest_of_ranks(first_that_fits(
       config, mesh, sizes, options.steps, usable_memory().bytes, within, processes.ranks_here()));
   const LayoutTrial trial = trial_of(config, mesh, sizes[chosen]);
+  require_exact_wires(trial);
   require_same_tokens(trial);
   const TrialBatches batches = loader_batches(trial, options.steps, trial.micro_batches);
   ranks.begin(trial, batches);

@@ -103,7 +103,7 @@ TEST(Sharding, CutsLargeParametersAndTiedHeads) {
             Recompute{.layer = true}}) {
         SCOPED_TRACE(text_of(axes));
         trial.shard.axes = axes;
-        trial.shard.gathers_again = again;
+        trial.shard.unit_options.gathers_again = again;
         trial.recompute = recompute;
         expect_model_of_one_rank(trial);
       }

@@ -48,7 +48,7 @@ std::vector<LayoutTrial> trials_that_add_up_parts() {
   const auto add = [&](int64_t experts, const std::vector<int>& levels, WireFormat wire) {
     trials.push_back(trial_of_model(experts));
     trials.back().mesh = Mesh({.data = levels});
-    trials.back().shard.gradients_wire = wire;
+    trials.back().shard.unit_options.gradients_wire = {wire};
     return &trials.back();
   };
   add(0, {2, 2}, WireFormat::fp32)->recompute = {.norm = true, .attention = true};
@@ -80,7 +80,7 @@ TEST(VerifyBits, AreThoseOfTheOrderOfNodesAndOfTheirRounding) {
   const auto batches = testing::random_batches(trial.size, 32, 1, 2, 3);
   for (const WireFormat wire : {WireFormat::fp32, WireFormat::bf16}) {
     trial.mesh = Mesh({.data = {2, 2}});
-    trial.shard.gradients_wire = wire;
+    trial.shard.unit_options.gradients_wire = {wire};
     const LayoutResults layout = run_layout(trial, batches);
     const auto other_bits = [&](const SumOrder& order) {
       LayoutTrial one = trial;
@@ -122,7 +122,7 @@ TEST(VerifyBits, AreComparedWhereEachRankAddsUpItsPart) {
     return why_bits_not_compared(trial).empty();
   };
   EXPECT_TRUE(adds_up(8, [](LayoutTrial& t) { t.mesh = Mesh({.data = {2, 2}}); }));
-  EXPECT_TRUE(adds_up(0, [](LayoutTrial& t) { t.shard.gradients_wire = WireFormat::bf16; }));
+  EXPECT_TRUE(adds_up(0, [](LayoutTrial& t) { t.shard.unit_options.gradients_wire = {WireFormat::bf16}; }));
   EXPECT_FALSE(adds_up(0, [](LayoutTrial& t) { t.mesh = Mesh({.tensor = 2, .data = {2}}); }));
   EXPECT_FALSE(adds_up(0, [](LayoutTrial& t) { t.mesh = Mesh({.context = 2, .data = {2}}); }));
   EXPECT_FALSE(adds_up(8, [](LayoutTrial& t) { t.mesh = Mesh({.data = {2}, .expert = 2}); }));

@@ -9,7 +9,8 @@
 #include "ops/collective/convert.h"
 #include "ops/collective/flat_steps.h"
 #include "ops/collective/move.h"
-#include "ops/collective/narrow.h"
+#include "ops/collective/wire_pieces.h"
+#include "ops/collective/wire_steps.h"
 #include "ops/labels.h"
 #include "ops/support.h"
 
@@ -36,12 +37,12 @@ class FlatOperation : public Operation {
   std::vector<FlatStep> steps_;
 };
 
-/// Updated input: this rank's addend, in whose memory the sum is taken, or this rank's piece of it.
-/// A node after this one gives the memory the type of the result.
-class TakeSum final : public FlatOperation {
+/// The base of the sums. Updated input: this rank's addend, in whose memory the sum is taken, or
+/// this rank's piece of it. A node after this one gives the memory the type of the result.
+class TakeSum : public FlatOperation {
  public:
-  TakeSum(std::string_view name, std::vector<FlatStep> steps, WireFormat wire)
-      : FlatOperation(std::move(steps)), name_(name), wire_(wire) {}
+  TakeSum(std::string_view name, std::vector<FlatStep> steps)
+      : FlatOperation(std::move(steps)), name_(name) {}
   std::string_view name() const override { return name_; }
   std::string labels(std::span<const Spec> inputs) const override {
     return "-> += ?" + element_labels(inputs[0].shape.rank());
@@ -55,23 +56,38 @@ class TakeSum final : public FlatOperation {
   }
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     return {.bytes = operand_bytes(inputs, outputs, updated_inputs()),
-            .wire = wire_of(steps(), dtype_size(wire_dtype(wire_, inputs[0].dtype)))};
+            .wire = wire_of(steps(), dtype_size(inputs[0].dtype))};
   }
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
-    return steps_workspace(steps(), wire_dtype(wire_, inputs[0].dtype), target);
+    return steps_workspace(steps(), inputs[0].dtype, target);
   }
   void run(const Execution& execution) const override {
     const Tensor& value = execution.inputs[0];
-    const bool narrow = wire_dtype(wire_, value.dtype()) != value.dtype();
-    run_steps(execution, steps(), execution.groups,
-              narrow ? narrow_in_place(value, execution.stream)
-                     : value.reshape({value.elements()}));
-    if (narrow) widen_in_place(value, execution.stream);
+    run_steps(execution, steps(), execution.groups, value.reshape({value.elements()}));
   }
 
  private:
   std::string_view name_;
-  WireFormat wire_;
+};
+
+/// The sum whose addends are rounded to travel.
+class TakeRoundedSum final : public TakeSum {
+ public:
+  TakeRoundedSum(std::string_view name, WireSum sum)
+      : TakeSum(name, sum.steps()), sum_(std::move(sum)) {}
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    return {.bytes = operand_bytes(inputs, outputs, updated_inputs()), .wire = sum_.wire()};
+  }
+  int64_t workspace_bytes(const Target& target, std::span<const Spec>) const override {
+    return sum_.workspace_bytes(target);
+  }
+  void run(const Execution& execution) const override {
+    const Tensor& value = execution.inputs[0];
+    sum_.run(execution, execution.groups, value.reshape({value.elements()}));
+  }
+
+ private:
+  WireSum sum_;
 };
 
 /// Inputs: this rank's piece of flat memory, and the memory, which is updated. The piece is a view
@@ -120,9 +136,24 @@ class FlatPiece final : public Operation {
   int64_t byte_offset_;
 };
 
+/// Appends the sum of a value over these levels, of which each rank gets its piece.
+void append_sum(Builder& builder, std::string_view name, Value value, const FlatPieces& pieces,
+                std::span<const std::vector<Axis>> levels, const Wire& wire) {
+  const Program& program = builder.program();
+  std::shared_ptr<const Operation> operation;
+  if (is_rounded_by(wire, builder.spec(value).dtype)) {
+    operation = std::make_shared<TakeRoundedSum>(
+        name, WireSum(sum_steps(program, pieces, levels, /*all_reduces=*/false, kSliceElements),
+                      wire));
+  } else {
+    operation = std::make_shared<TakeSum>(name, sum_steps(program, pieces, levels));
+  }
+  builder.apply(std::move(operation), {value});
+}
+
 /// Returns the sum over these axes: level by level if `by_level`, otherwise in one step.
 Value sum_over(Builder& builder, Value value, std::span<const Axis> axes, bool by_level,
-               WireFormat wire) {
+               const Wire& wire) {
   if (axes.empty()) return value;
   std::vector<Conversion> conversions;
   for (const Axis axis : axes) conversions.push_back({axis, Placement::partial, invariant()});
@@ -133,12 +164,8 @@ Value sum_over(Builder& builder, Value value, std::span<const Axis> axes, bool b
   if (!summed.empty()) {
     const FlatPieces whole{.axes = {}, .sizes = {info.spec.shape.elements()}};
     const std::vector<std::vector<Axis>> in_one_step{summed};
-    builder.apply(std::make_shared<TakeSum>(
-                      "take_sum",
-                      sum_steps(builder.program(), whole,
-                                by_level ? mesh.axes_by_level(summed) : in_one_step),
-                      wire),
-                  {value});
+    append_sum(builder, "take_sum", value, whole,
+               by_level ? mesh.axes_by_level(summed) : in_one_step, wire);
   }
   const Value sum = builder.apply_single(make_retype(std::move(conversions)), {value});
   builder.replace(value, sum);
@@ -185,16 +212,16 @@ Value flat_piece(Builder& builder, Value whole, Distribution distribution,
 }  // namespace
 
 Value take_sum(Builder& builder, Value value, std::span<const Axis> axes) {
-  return sum_over(builder, value, axes, /*by_level=*/false, WireFormat::fp32);
+  return sum_over(builder, value, axes, /*by_level=*/false, {});
 }
 
 Value take_sum_by_level(Builder& builder, Value value, std::span<const Axis> axes,
-                        WireFormat wire) {
+                        const Wire& wire) {
   return sum_over(builder, value, axes, /*by_level=*/true, wire);
 }
 
 Value take_piece_of_sum(Builder& builder, Value value, const FlatPieces& pieces, size_t held,
-                        std::span<const Axis> axes, WireFormat wire) {
+                        std::span<const Axis> axes, const Wire& wire) {
   const Program& program = builder.program();
   const Mesh& mesh = program.mesh();
   Distribution distribution =
@@ -202,9 +229,7 @@ Value take_piece_of_sum(Builder& builder, Value value, const FlatPieces& pieces,
   const FlatPieces within = pieces.within(mesh, program.rank(), held);
   const std::vector<std::vector<Axis>> by_level = mesh.axes_by_level(axes);
   if (!by_level.empty()) {
-    builder.apply(std::make_shared<TakeSum>("take_piece_of_sum",
-                                            sum_steps(program, within, by_level), wire),
-                  {value});
+    append_sum(builder, "take_piece_of_sum", value, within, by_level, wire);
   }
   const Value piece = flat_piece(builder, value, std::move(distribution), within);
   builder.replace(value, piece);

@@ -20,11 +20,12 @@ namespace tessera {
 /// listed its type stays. f32 is sent in the format `wire`.
 ///
 /// The sum is taken in the value's own memory, of which the result is a view. The order is that of
-/// take_sum_by_level(), so the piece has the same bits as in the whole sum. The whole sum is not
-/// gathered, which halves the bytes that are sent. There is no gradient. Throws DistributionError
+/// take_sum_by_level(). If nothing is rounded, the piece has the same bits as in the whole sum. The
+/// whole sum is not gathered, which halves the bytes that are sent. So the piece of a sum of rounded
+/// addends stays f32. There is no gradient. Throws DistributionError
 /// if the value has another type.
 Value take_piece_of_sum(Builder& builder, Value value, const FlatPieces& pieces, size_t held,
-                        std::span<const Axis> axes, WireFormat wire);
+                        std::span<const Axis> axes, const Wire& wire);
 
 /// Returns this rank's piece of a flat value that all ranks have (invariant -> sharded), as a view.
 /// After the piece is written, gather_pieces() must run before the whole value is read.

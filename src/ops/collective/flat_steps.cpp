@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/round_up.h"
 #include "comm/communicator.h"
 #include "comm/device_transport.h"
 #include "comm/wire_bytes.h"
@@ -35,8 +36,9 @@ FlatStep step_of(const Program& program, FlatStepKind kind, std::vector<Axis> ax
 /// The runs of flat memory that ranks sum, level by level. It keeps references to its arguments.
 class SumRuns {
  public:
-  SumRuns(const Mesh& mesh, const FlatPieces& pieces, std::span<const std::vector<Axis>> levels)
-      : mesh_(mesh), pieces_(pieces), levels_(levels) {
+  SumRuns(const Mesh& mesh, const FlatPieces& pieces, std::span<const std::vector<Axis>> levels,
+          int64_t grain)
+      : mesh_(mesh), pieces_(pieces), levels_(levels), grain_(grain) {
     for (const std::vector<Axis>& level : levels) {
       sharing_axes_.emplace_back();
       for (const Axis axis : level) {
@@ -74,8 +76,10 @@ class SumRuns {
       position += ranks * mesh_.coordinate(rank, axis);
       ranks *= mesh_.size(axis);
     }
-    const int64_t begin = slice_begin(run.length, ranks, position);
-    return {run.begin + begin, slice_begin(run.length, ranks, position + 1) - begin};
+    const int64_t grains = ceil_div(run.length, grain_);
+    const int64_t begin = std::min(run.length, grain_ * slice_begin(grains, ranks, position));
+    const int64_t end = std::min(run.length, grain_ * slice_begin(grains, ranks, position + 1));
+    return {run.begin + begin, end - begin};
   }
 
   /// Returns the number of axes of the pieces, from the outermost split on, over which the first
@@ -94,17 +98,19 @@ class SumRuns {
   const Mesh& mesh_;
   const FlatPieces& pieces_;
   std::span<const std::vector<Axis>> levels_;
+  int64_t grain_;
   std::vector<std::vector<Axis>> sharing_axes_;  // by level
 };
 
 }  // namespace
 
 std::vector<FlatStep> sum_steps(const Program& program, const FlatPieces& pieces,
-                                std::span<const std::vector<Axis>> levels) {
-  const SumRuns runs(program.mesh(), pieces, levels);
+                                std::span<const std::vector<Axis>> levels, bool all_reduces,
+                                int64_t grain) {
+  const SumRuns runs(program.mesh(), pieces, levels, grain);
   std::vector<FlatStep> steps;
   size_t scattered = levels.size();  // the number of levels that are summed by a reduce-scatter
-  if (!levels.empty() && runs.sharing_axes(levels.size() - 1) == levels.back()) --scattered;
+  if (all_reduces && !levels.empty() && runs.sharing_axes(levels.size() - 1) == levels.back()) --scattered;
   for (size_t level = 0; level < levels.size(); ++level) {
     const bool scatters = level < scattered;
     steps.push_back(step_of(program,

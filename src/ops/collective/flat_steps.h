@@ -38,10 +38,11 @@ struct FlatStep {
 /// The sum is nested, innermost level first (MegaScale-MoE, appendix A.1). A level is a
 /// reduce-scatter, which leaves each rank a part of the run before: its piece, and of this a slice
 /// if ranks share the piece. So what is sent to farther ranks becomes less with each level. At the
-/// end the slices are gathered, outermost level first. A last level over which nothing is cut is
-/// one all-reduce.
+/// end the slices are gathered, outermost level first. Slices begin at multiples of `grain`
+/// elements. A last level over which nothing is cut is one all-reduce if `all_reduces`.
 std::vector<FlatStep> sum_steps(const Program& program, const FlatPieces& pieces,
-                                std::span<const std::vector<Axis>> levels);
+                                std::span<const std::vector<Axis>> levels,
+                                bool all_reduces = true, int64_t grain = 1);
 
 /// Returns the steps that give each rank the whole, of which it has its piece. The outermost level
 /// comes first, which makes the innermost split.

@@ -14,6 +14,8 @@ namespace tessera {
 struct UnitPieces {
   FlatPieces weights;    ///< not cut if each rank has whole weights
   FlatPieces gradients;  ///< not cut if each rank has a whole main gradient; then neither is weights
+  /// Those of a second copy of the weights (hpZ of ZeRO++), if there is one.
+  FlatPieces secondary = {};
   bool is_cut() const { return gradients.is_cut(); }
   bool operator==(const UnitPieces&) const = default;
 };
@@ -23,12 +25,17 @@ struct CutUnit {
   Value stored;  ///< the parameter: this rank's piece of the weights, or whole weights
   UnitPieces pieces;
   std::string name;  ///< for the names of its values
+  /// False for a unit of wider numbers than most, such as norms beside matrices of bf16: it travels
+  /// as it is where others become integers.
+  bool may_be_quantised = true;
 };
 
 /// The options of use_cut_units().
 struct CutUnitOptions {
   bool gathers_again = true;  ///< the backward pass gathers again, instead of keeping weights
-  WireFormat gradients_wire = WireFormat::fp32;
+  Wire weights_wire = {};     ///< of gathers (qwZ of ZeRO++); fp32 stands for weights as they are
+  Wire secondary_wire = {};   ///< of the second copy, in memory and in its gathers; likewise
+  Wire gradients_wire = {};   ///< of reductions (qgZ)
 };
 
 /// Appends the gather of the whole weights of units that are used together, and returns the whole
@@ -40,7 +47,16 @@ struct CutUnitOptions {
 /// the last has been added, it is summed over the axes of UnitPieces::gradients, and each rank adds
 /// its piece to its main gradient (ZeRO-2 and ZeRO-3). The main gradient remains partial on all
 /// other axes on which it was so.
+///
+/// A unit may have a second copy, in pieces over other ranks (UnitPieces::secondary), as a state.
+/// `version` is then a state, i32 [1], which advance_version() changes with the weights; it is null
+/// in a program without a backward pass. The gather in the forward pass writes the copy and notes
+/// the version. The gather in the backward pass reads the copy alone, and throws Error if it is of
+/// another version than the weights.
 std::vector<Value> use_cut_units(Builder& builder, std::span<const CutUnit> units,
-                                 const CutUnitOptions& options);
+                                 const CutUnitOptions& options, Value version = {});
+
+/// Appends the next version of the weights, in this state of i32 [1].
+void advance_version(Builder& builder, Value version);
 
 }  // namespace tessera

@@ -56,11 +56,11 @@ TEST(FlatPiecesOfSums, HaveTheBitsOfTheWholeSum) {
         for (const Axis axis : mesh.axes_of(MeshView::dense)) addend = addend.with(axis, partial());
         const Spec spec{{elements}, DType::f32, addend};
         const Value whole = take_sum_by_level(builder, builder.state("a", spec),
-                                              mesh.axes_of(MeshView::dense), wire);
+                                              mesh.axes_of(MeshView::dense), {wire});
         builder.name(whole, "whole");
         builder.output(whole);
         const Value sum = builder.state("b", spec);
-        const Value piece = take_piece_of_sum(builder, sum, pieces, 0, mesh.axes_of(MeshView::dense), wire);
+        const Value piece = take_piece_of_sum(builder, sum, pieces, 0, mesh.axes_of(MeshView::dense), {wire});
         EXPECT_EQ(builder.program().base(piece), sum);
         EXPECT_EQ(builder.spec(piece).distribution, pieces.distribution(Distribution()));
         builder.name(piece, "piece");
@@ -100,7 +100,7 @@ TEST(FlatPiecesOfSums, SendHalfOfWhatAWholeSumDoes) {
   const auto write = [&](Builder& builder) {
     const Distribution addend = Distribution().with(inner, partial()).with(outer, partial());
     take_piece_of_sum(builder, builder.state("sum", {{48}, DType::f32, addend}), pieces,
-                      0, mesh.data(), WireFormat::fp32);
+                      0, mesh.data(), {});
     const Value weight = builder.parameter("weight", {{48}, DType::bf16, {}});
     gather_pieces(builder, own_flat_piece(builder, weight, pieces), weight, pieces);
   };
@@ -129,7 +129,7 @@ TEST(FlatPiecesOfSums, RefuseWhatIsNoAddendOrNoPiece) {
   Builder builder(program);
   const FlatPieces pieces = pieces_over_data(mesh, {4, 4});
   const Value weight = builder.parameter("weight", {{8}, DType::f32, {}});
-  EXPECT_THAT(refusal_of([&] { take_piece_of_sum(builder, weight, pieces, 0, mesh.data(), WireFormat::fp32); }),
+  EXPECT_THAT(refusal_of([&] { take_piece_of_sum(builder, weight, pieces, 0, mesh.data(), Wire{}); }),
               AllOf(HasSubstr("'weight' is invariant"), HasSubstr("expected partial")));
   const Value sum =
       builder.state("sum", {{8}, DType::f32, Distribution().with(mesh.data()[0], partial())});
@@ -139,8 +139,8 @@ TEST(FlatPiecesOfSums, RefuseWhatIsNoAddendOrNoPiece) {
   const Value piece = own_flat_piece(builder, other, pieces);
   EXPECT_THAT(refusal_of([&] { gather_pieces(builder, piece, weight, pieces); }),
               HasSubstr("expected a piece of 'weight'"));
-  const Value taken = take_piece_of_sum(builder, sum, pieces, 0, mesh.data(), WireFormat::fp32);
-  EXPECT_THAT(refusal_of([&] { take_piece_of_sum(builder, sum, pieces, 0, mesh.data(), WireFormat::fp32); }),
+  const Value taken = take_piece_of_sum(builder, sum, pieces, 0, mesh.data(), Wire{});
+  EXPECT_THAT(refusal_of([&] { take_piece_of_sum(builder, sum, pieces, 0, mesh.data(), Wire{}); }),
               HasSubstr("its memory holds"));
   EXPECT_EQ(builder.spec(taken).shape, Shape{4});
 }

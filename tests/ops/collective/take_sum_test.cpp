@@ -127,7 +127,7 @@ class SummedByLevel {
               const auto elements = std::ssize(addends[0]);
               const Value sum = builder.state("sum", {{elements}, DType::f32, sums});
               const Value taken =
-                  take_sum_by_level(builder, sum, mesh_.axes_of(MeshView::dense), wire);
+                  take_sum_by_level(builder, sum, mesh_.axes_of(MeshView::dense), {wire});
               EXPECT_EQ(builder.program().base(taken), sum);
               EXPECT_TRUE(builder.spec(taken).distribution.invariant());
               builder.name(taken, "taken");

@@ -1,0 +1,165 @@
+#include "ops/collective/wire_steps.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "base/error.h"
+#include "base/round_up.h"
+#include "comm/communicator.h"
+#include "ops/collective/wire_pieces.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kSlotAlignment = 64;  // bytes
+
+/// Returns `bytes` bytes of the workspace as a tensor of u8.
+Tensor buffer_of(const Execution& execution, int64_t begin, int64_t bytes) {
+  TESSERA_CHECK(begin + bytes <= std::ssize(execution.workspace),
+                "bytes {} to {} of a workspace of {}", begin, begin + bytes,
+                execution.workspace.size());
+  return Tensor::wrap(execution.workspace.data() + begin, {bytes}, DType::u8,
+                      execution.inputs[0].accelerator());
+}
+
+Tensor piece_of(const FlatStep& step, const Tensor& whole, size_t position) {
+  const int at = static_cast<int>(position);
+  const int64_t begin = step.pieces.elements(at) == 0 ? 0 : step.pieces.piece_begin(at);
+  return whole.view(begin, {step.pieces.elements(at)});
+}
+
+}  // namespace
+
+WireSum::WireSum(std::vector<FlatStep> steps, const Wire& wire)
+    : steps_(std::move(steps)), wire_(wire) {
+  for (const FlatStep& step : steps_) {
+    TESSERA_CHECK(step.kind != FlatStepKind::all_reduce, "an all-reduce of rounded addends");
+    slots_.push_back(slots_of(step));
+  }
+}
+
+WireSum::Slots WireSum::slots_of(const FlatStep& step) const {
+  Slots slots;
+  int64_t begin = 0;
+  for (int position = 0; position < step.pieces.ranks(); ++position) {
+    slots.bytes.push_back(wire_bytes(wire_, step.pieces.elements(position)));
+    slots.begins.push_back(begin);
+    // Slices are whole cache lines, so that what is gathered has no gaps.
+    const bool is_gathered = step.kind == FlatStepKind::all_gather;
+    begin += is_gathered ? slots.bytes.back() : round_up(slots.bytes.back(), kSlotAlignment);
+  }
+  slots.begins.push_back(begin);
+  return slots;
+}
+
+std::vector<WireBytes> WireSum::wire() const {
+  std::vector<WireBytes> wire;
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const FlatStep& step = steps_[i];
+    const int ranks = step.pieces.ranks();
+    int64_t bytes = step.whole.length * dtype_size(DType::f32);
+    if (step.kind == FlatStepKind::reduce_scatter) {
+      bytes = std::accumulate(slots_[i].bytes.begin(), slots_[i].bytes.end(), int64_t{0});
+    } else if (gathers_rounded()) {
+      bytes = slots_[i].begins.back();
+    }
+    wire.push_back({step.axes, static_cast<double>(bytes) * (ranks - 1) / ranks});
+  }
+  return wire;
+}
+
+int64_t WireSum::workspace_bytes(const Target& target) const {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const auto own = static_cast<size_t>(steps_[i].position);
+    int64_t needed = slots_[i].begins.back();
+    if (steps_[i].kind == FlatStepKind::reduce_scatter) {
+      // One more slot of this rank's piece for each rank.
+      needed += steps_[i].pieces.ranks() * round_up(slots_[i].bytes[own], kSlotAlignment);
+    } else if (!gathers_rounded()) {
+      needed = steps_workspace({&steps_[i], 1}, DType::f32, target);
+    }
+    bytes = std::max(bytes, needed);
+  }
+  return bytes;
+}
+
+int64_t WireSum::feedback_elements() const {
+  return steps_.empty() ? 0 : steps_.front().whole.length;
+}
+
+void WireSum::run(const Execution& execution, std::span<Communicator* const> groups,
+                  const Tensor& memory, const std::optional<ErrorFeedback>& feedback) const {
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const FlatStep& step = steps_[i];
+    if (step.whole.length == 0) continue;
+    const Tensor whole = memory.view(step.whole.begin, {step.whole.length});
+    if (step.kind == FlatStepKind::reduce_scatter) {
+      scatter(execution, step, *groups[i], whole, i == 0 ? feedback : std::nullopt);
+    } else if (gathers_rounded()) {
+      gather(execution, step, *groups[i], whole);
+    } else {
+      run_steps(execution, {&step, 1}, groups.subspan(i, 1), memory);
+    }
+  }
+}
+
+void WireSum::scatter(const Execution& execution, const FlatStep& step, Communicator& group,
+                      const Tensor& whole, const std::optional<ErrorFeedback>& feedback) const {
+  const Slots& slots = slots_[static_cast<size_t>(&step - steps_.data())];
+  const auto own = static_cast<size_t>(step.position);
+  const int64_t own_bytes = slots.bytes[own];
+  const int64_t stride = round_up(own_bytes, kSlotAlignment);
+  const auto received = [&](size_t position) {
+    return buffer_of(execution,
+                     slots.begins.back() + static_cast<int64_t>(position) * stride, own_bytes);
+  };
+  std::vector<Message> sends, receives;
+  for (size_t position = 0; position < slots.bytes.size(); ++position) {
+    const Tensor part = piece_of(step, whole, position);
+    if (part.elements() > 0) {
+      const Tensor slot =
+          position == own ? received(own)
+                          : buffer_of(execution, slots.begins[position], slots.bytes[position]);
+      std::optional<ErrorFeedback> part_feedback = feedback;
+      if (feedback) part_feedback->error = piece_of(step, feedback->error, position);
+      to_wire(execution, wire_, part, slot, part_feedback);
+      if (position != own) sends.push_back({static_cast<int>(position), slot});
+    }
+    if (position != own && own_bytes > 0) {
+      receives.push_back({static_cast<int>(position), received(position)});
+    }
+  }
+  group.exchange(execution.name, sends, receives, execution.call());
+  const Tensor sum = piece_of(step, whole, own);
+  if (sum.elements() == 0) return;
+  from_wire(execution, wire_, received(0), sum);
+  for (size_t position = 1; position < slots.bytes.size(); ++position) {
+    add_from_wire(execution, wire_, received(position), sum);
+  }
+}
+
+void WireSum::gather(const Execution& execution, const FlatStep& step, Communicator& group,
+                     const Tensor& whole) const {
+  const Slots& slots = slots_[static_cast<size_t>(&step - steps_.data())];
+  std::vector<std::vector<ElementRun>> runs;
+  for (size_t position = 0; position < slots.bytes.size(); ++position) {
+    runs.push_back({{slots.begins[position], slots.begins[position + 1] - slots.begins[position]}});
+  }
+  const PieceLayout layout(1, slots.begins.back(), 1, std::move(runs));
+  const Tensor all = buffer_of(execution, 0, slots.begins.back());
+  const auto slot = [&](size_t position) {
+    return all.view(slots.begins[position], {slots.bytes[position]});
+  };
+  const auto own = static_cast<size_t>(step.position);
+  to_wire(execution, wire_, piece_of(step, whole, own), slot(own));
+  group.all_gather(execution.name, layout,
+                   all.view(slots.begins[own], {slots.begins[own + 1] - slots.begins[own]}), all,
+                   execution.call());
+  for (size_t position = 0; position < slots.bytes.size(); ++position) {
+    if (slots.bytes[position] > 0) from_wire(execution, wire_, slot(position), piece_of(step, whole, position));
+  }
+}
+
+}  // namespace tessera
