@@ -296,7 +296,7 @@ TEST(BytesOfLayouts, GradientsAreSummedByLevelAsAppendixA1Says) {
       kNorms + kLayers * kHidden * (4 * kHidden + kExperts) + 2 * kVocabulary * kHidden;
   for (const WireFormat wire : {WireFormat::fp32, WireFormat::bf16}) {
     LayoutTrial tried = trial(mixture(), {.data = {4, 2}, .expert = 2});
-    tried.shard.gradients_wire = {wire};
+    tried.shard.unit_options.gradients_wire = {wire};
     const CountedStep step(tried);
     const Mesh& mesh = tried.mesh;
     double within = 0, between = 0;

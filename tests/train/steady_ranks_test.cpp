@@ -106,7 +106,7 @@ TEST(SteadyRanks, TakeNoMemoryToSumByNode) {
                           .size = {.sequences = 4, .context = 8},
                           .compute = DType::bf16,
                           .mesh = Mesh({.tensor = 2, .data = {2, 2}, .expert = 2}),
-                          .shard = {.gradients_wire = {WireFormat::bf16}}};
+                          .shard = {.unit_options = {.gradients_wire = {WireFormat::bf16}}}};
   const Taken taken = taken_in_third_step(trial);
   EXPECT_GT(taken.nodes, 100);
   EXPECT_EQ(taken.allocations, 0) << taken.first;

@@ -2,11 +2,14 @@
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/words.h"
 #include "support/random_batches.h"
 #include "support/small_family.h"
+#include "verify/changed_programs.h"
+#include "verify/deviation.h"
 #include "verify/layout_trials.h"
 #include "verify/pipeline_trials.h"
 #include "verify/verify.h"
@@ -149,6 +152,82 @@ TEST(Sharding, GoesWithMuon) {
         expect_model_of_one_rank(trial);
       }
     }
+  }
+}
+
+/// The published schemes of quantised communication on 2 nodes of 2 pairs of 2 ranks.
+LayoutTrial quantised_trial(const ShardAxes& axes, const CutUnitOptions& options) {
+  ModelConfig model = laid_out_dense();
+  model.hidden_size = 64;
+  model.feed_forward_size = 192;
+  model.vocabulary_size = 256;
+  LayoutTrial trial = trial_on({.data = {2, 2, 2}}, model);
+  trial.compute = DType::f32;
+  trial.shard = {.axes = axes, .unit_options = options};
+  return trial;
+}
+
+const ShardAxes kZeroPlusPlus{.weights = 4, .gradients = 4, .optimizer = 4, .secondary = 3};
+const ShardAxes kZeroTopo{.weights = 2, .gradients = 3, .optimizer = 4, .secondary = 3};
+const CutUnitOptions kQuantised{.weights_wire = {WireFormat::int8, 64},
+                                .secondary_wire = {WireFormat::int8, 64},
+                                .gradients_wire = {WireFormat::int4, 64}};
+
+TEST(Sharding, OfQuantisedNumbersTrainsNearlyTheModelOfOneRank) {
+  for (const ShardAxes& axes : {kZeroPlusPlus, kZeroTopo}) {
+    for (const DType compute : {DType::f32, DType::bf16}) {
+      SCOPED_TRACE(text_of(axes));
+      LayoutTrial trial = quantised_trial(axes, kQuantised);
+      trial.compute = compute;
+      const TrialBatches batches{.whole = testing::random_batches(trial.size, 256, 4, 2, 7),
+                                 .parts = {}};
+      LayoutTrial one_rank = trial;
+      one_rank.mesh = Mesh();
+      one_rank.shard = {};
+      const LayoutResults expected = run_layout(one_rank, batches);
+      const LayoutResults found = run_layout(trial, batches);
+      for (size_t i = 0; i < expected.steps.size(); ++i) {
+        const StepResults &a = expected.steps[i].results, &b = found.steps[i].results;
+        EXPECT_NEAR(b.cross_entropy / a.cross_entropy, 1, 0.01);
+        EXPECT_NE(b.cross_entropy, a.cross_entropy);
+        EXPECT_NEAR(b.gradient_norm / a.gradient_norm, 1, 0.1);
+      }
+    }
+  }
+}
+
+/// Copies as the weights are stored change no bit.
+TEST(Sharding, OfSecondCopiesHasTheBitsOfPrimaryGathers) {
+  LayoutTrial trial = quantised_trial(kZeroPlusPlus, {});
+  const TrialBatches batches{.whole = testing::random_batches(trial.size, 256, 2, 2, 7),
+                             .parts = {}};
+  const LayoutResults copies = run_layout(trial, batches);
+  trial.shard.axes.secondary = 0;
+  EXPECT_EQ(first_different_bits(run_layout(trial, batches), copies), std::nullopt);
+}
+
+/// A gather that does not write its second copy leaves that of the step before.
+TEST(Sharding, RefusesAStaleSecondCopyByName) {
+  LayoutTrial trial = quantised_trial(kZeroTopo, kQuantised);
+  trial.change = [](StepPrograms& programs) {
+    for (Chunk& chunk : programs.chunks()) {
+      run_by(nodes_of(chunk.program, "gather_units"),
+             [](const Operation& gather, const Execution& execution) {
+               const Tensor& version = execution.inputs.back();
+               const int32_t copied = version.data<int32_t>()[0];
+               gather.run(execution);
+               if (copied > 0) version.data<int32_t>()[0] = copied;
+             });
+    }
+  };
+  const TrialBatches batches{.whole = testing::random_batches(trial.size, 256, 2, 2, 7),
+                             .parts = {}};
+  try {
+    run_layout(trial, batches);
+    ADD_FAILURE() << "a stale copy was used";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("second copy of the weights of"));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("of version 1"));
   }
 }
 

@@ -1,7 +1,6 @@
 #include "ops/collective/wire_steps.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "base/error.h"
@@ -40,17 +39,21 @@ WireSum::WireSum(std::vector<FlatStep> steps, const Wire& wire)
 }
 
 WireSum::Slots WireSum::slots_of(const FlatStep& step) const {
-  Slots slots;
+  std::vector<int64_t> bytes, begins;
+  std::vector<std::vector<ElementRun>> runs;
   int64_t begin = 0;
   for (int position = 0; position < step.pieces.ranks(); ++position) {
-    slots.bytes.push_back(wire_bytes(wire_, step.pieces.elements(position)));
-    slots.begins.push_back(begin);
-    // Slices are whole cache lines, so that what is gathered has no gaps.
-    const bool is_gathered = step.kind == FlatStepKind::all_gather;
-    begin += is_gathered ? slots.bytes.back() : round_up(slots.bytes.back(), kSlotAlignment);
+    bytes.push_back(wire_bytes(wire_, step.pieces.elements(position)));
+    begins.push_back(begin);
+    runs.emplace_back();
+    if (bytes.back() > 0) runs.back().push_back({begin, bytes.back()});
+    begin += bytes.back();
   }
-  slots.begins.push_back(begin);
-  return slots;
+  begins.push_back(begin);
+  const int64_t own = bytes[static_cast<size_t>(step.position)];
+  std::vector<int64_t> received(bytes.size(), own);
+  return {std::move(bytes), std::move(begins), std::move(received),
+          PieceLayout(1, begin, 1, std::move(runs))};
 }
 
 std::vector<WireBytes> WireSum::wire() const {
@@ -58,12 +61,9 @@ std::vector<WireBytes> WireSum::wire() const {
   for (size_t i = 0; i < steps_.size(); ++i) {
     const FlatStep& step = steps_[i];
     const int ranks = step.pieces.ranks();
-    int64_t bytes = step.whole.length * dtype_size(DType::f32);
-    if (step.kind == FlatStepKind::reduce_scatter) {
-      bytes = std::accumulate(slots_[i].bytes.begin(), slots_[i].bytes.end(), int64_t{0});
-    } else if (gathers_rounded()) {
-      bytes = slots_[i].begins.back();
-    }
+    const bool is_rounded = step.kind == FlatStepKind::reduce_scatter || gathers_rounded();
+    const int64_t bytes =
+        is_rounded ? slots_[i].begins.back() : step.whole.length * dtype_size(DType::f32);
     wire.push_back({step.axes, static_cast<double>(bytes) * (ranks - 1) / ranks});
   }
   return wire;
@@ -75,8 +75,9 @@ int64_t WireSum::workspace_bytes(const Target& target) const {
     const auto own = static_cast<size_t>(steps_[i].position);
     int64_t needed = slots_[i].begins.back();
     if (steps_[i].kind == FlatStepKind::reduce_scatter) {
-      // One more slot of this rank's piece for each rank.
-      needed += steps_[i].pieces.ranks() * round_up(slots_[i].bytes[own], kSlotAlignment);
+      // What this rank gets follows: a message from each rank.
+      needed = round_up(needed, kSlotAlignment) +
+               steps_[i].pieces.ranks() * round_up(slots_[i].bytes[own], kSlotAlignment);
     } else if (!gathers_rounded()) {
       needed = steps_workspace({&steps_[i], 1}, DType::f32, target);
     }
@@ -110,28 +111,39 @@ void WireSum::scatter(const Execution& execution, const FlatStep& step, Communic
   const Slots& slots = slots_[static_cast<size_t>(&step - steps_.data())];
   const auto own = static_cast<size_t>(step.position);
   const int64_t own_bytes = slots.bytes[own];
-  const int64_t stride = round_up(own_bytes, kSlotAlignment);
-  const auto received = [&](size_t position) {
-    return buffer_of(execution,
-                     slots.begins.back() + static_cast<int64_t>(position) * stride, own_bytes);
+  const bool on_device = execution.stream != nullptr;
+  // Kernels of devices need whole cache lines.
+  const int64_t stride = on_device ? round_up(own_bytes, kSlotAlignment) : own_bytes;
+  const Tensor sent = buffer_of(execution, 0, slots.begins.back());
+  const Tensor all_received =
+      buffer_of(execution, round_up(slots.begins.back(), kSlotAlignment),
+                static_cast<int64_t>(slots.bytes.size()) * stride);
+  const auto slot = [&](size_t position) {
+    return sent.view(slots.begins[position], {slots.bytes[position]});
   };
-  std::vector<Message> sends, receives;
+  const auto received = [&](size_t position) {
+    return all_received.view(static_cast<int64_t>(position) * stride, {own_bytes});
+  };
   for (size_t position = 0; position < slots.bytes.size(); ++position) {
     const Tensor part = piece_of(step, whole, position);
-    if (part.elements() > 0) {
-      const Tensor slot =
-          position == own ? received(own)
-                          : buffer_of(execution, slots.begins[position], slots.bytes[position]);
-      std::optional<ErrorFeedback> part_feedback = feedback;
-      if (feedback) part_feedback->error = piece_of(step, feedback->error, position);
-      to_wire(execution, wire_, part, slot, part_feedback);
-      if (position != own) sends.push_back({static_cast<int>(position), slot});
-    }
-    if (position != own && own_bytes > 0) {
-      receives.push_back({static_cast<int>(position), received(position)});
-    }
+    if (part.elements() == 0) continue;
+    std::optional<ErrorFeedback> part_feedback = feedback;
+    if (feedback) part_feedback->error = piece_of(step, feedback->error, position);
+    to_wire(execution, wire_, part, slot(position), part_feedback);
   }
-  group.exchange(execution.name, sends, receives, execution.call());
+  if (on_device) {
+    std::vector<Message> sends, receives;
+    for (size_t position = 0; position < slots.bytes.size(); ++position) {
+      if (position == own) continue;
+      const int peer = static_cast<int>(position);
+      if (slots.bytes[position] > 0) sends.push_back({peer, slot(position)});
+      if (own_bytes > 0) receives.push_back({peer, received(position)});
+    }
+    if (own_bytes > 0) copy(execution, slot(own), received(own));
+    group.exchange(execution.name, sends, receives, execution.call());
+  } else {
+    group.all_to_all_rows(execution.name, sent, slots.bytes, all_received, slots.received);
+  }
   const Tensor sum = piece_of(step, whole, own);
   if (sum.elements() == 0) return;
   from_wire(execution, wire_, received(0), sum);
@@ -143,22 +155,16 @@ void WireSum::scatter(const Execution& execution, const FlatStep& step, Communic
 void WireSum::gather(const Execution& execution, const FlatStep& step, Communicator& group,
                      const Tensor& whole) const {
   const Slots& slots = slots_[static_cast<size_t>(&step - steps_.data())];
-  std::vector<std::vector<ElementRun>> runs;
-  for (size_t position = 0; position < slots.bytes.size(); ++position) {
-    runs.push_back({{slots.begins[position], slots.begins[position + 1] - slots.begins[position]}});
-  }
-  const PieceLayout layout(1, slots.begins.back(), 1, std::move(runs));
   const Tensor all = buffer_of(execution, 0, slots.begins.back());
   const auto slot = [&](size_t position) {
     return all.view(slots.begins[position], {slots.bytes[position]});
   };
   const auto own = static_cast<size_t>(step.position);
-  to_wire(execution, wire_, piece_of(step, whole, own), slot(own));
-  group.all_gather(execution.name, layout,
-                   all.view(slots.begins[own], {slots.begins[own + 1] - slots.begins[own]}), all,
-                   execution.call());
+  if (slots.bytes[own] > 0) to_wire(execution, wire_, piece_of(step, whole, own), slot(own));
+  group.all_gather(execution.name, slots.layout, slot(own), all, execution.call());
   for (size_t position = 0; position < slots.bytes.size(); ++position) {
-    if (slots.bytes[position] > 0) from_wire(execution, wire_, slot(position), piece_of(step, whole, position));
+    if (slots.bytes[position] == 0) continue;
+    from_wire(execution, wire_, slot(position), piece_of(step, whole, position));
   }
 }
 

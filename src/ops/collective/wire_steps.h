@@ -35,10 +35,12 @@ class WireSum {
            const std::optional<ErrorFeedback>& feedback = {}) const;
 
  private:
-  /// The places of a step's pieces in a buffer, by position in its group.
+  /// The messages of a step in a buffer, one after the other, by position in its group.
   struct Slots {
-    std::vector<int64_t> bytes;   // of each piece
-    std::vector<int64_t> begins;  // aligned to 64 bytes, and the end of the last
+    std::vector<int64_t> bytes;     // of each
+    std::vector<int64_t> begins;    // of each, and the end of the last
+    std::vector<int64_t> received;  // the bytes of a message to this rank, for each rank
+    PieceLayout layout;             // the messages as pieces of the buffer
   };
   Slots slots_of(const FlatStep& step) const;
   bool gathers_rounded() const { return wire_.format == WireFormat::bf16; }
