@@ -136,8 +136,9 @@ std::string counts_capacity(const Circumstances& here) {
   return why.empty() ? several_ranks(here) : why;
 }
 
-std::string sums_by_node(const Circumstances& here) {
-  if (here.config.parallel.node_ranks == 1) return "a node of one rank sums nothing within itself";
+std::string sums_by_level(const Circumstances& here) {
+  if (here.config.parallel.levels == std::vector<int64_t>{1})
+    return "a node of one rank sums nothing within itself";
   return several_ranks(here);
 }
 

@@ -56,7 +56,7 @@ std::string stretches_rope(const Circumstances& here);
 std::string expert_parallel(const Circumstances& here);
 std::string bounds_rows(const Circumstances& here);
 std::string counts_capacity(const Circumstances& here);
-std::string sums_by_node(const Circumstances& here);
+std::string sums_by_level(const Circumstances& here);
 std::string several_chunks(const Circumstances& here);
 std::string takes_groups(const Circumstances& here);
 

@@ -204,7 +204,7 @@ const std::vector<Example>& examples() {
        "the model is one chunk",
        1,
        2},
-      {"parallel.node_ranks", {"parallel.node_ranks=2"}, {}, {}, "one rank", 1, 2},
+      {"parallel.levels", {"parallel.levels=[2]"}, {}, {}, "one rank", 1, 2},
       {"shard.optimizer", {"shard.optimizer=all"}, {}, {}, "one rank", 1, 2},
       {"shard.gradients_wire", {"shard.gradients_wire=bf16"}, {}, {}, "one rank", 1, 2},
       {"optimizer.learning_rate",

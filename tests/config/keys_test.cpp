@@ -100,7 +100,9 @@ ConfigValue accepted_value(const Rule& rule) {
     return names;
   }
   if (const auto* numbers = std::get_if<NumbersRule>(&rule)) {
-    if (*rc::gen::arbitrary<bool>()) return *rc::gen::elementOf(numbers->words);
+    if (!numbers->words.empty() && *rc::gen::arbitrary<bool>()) {
+      return *rc::gen::elementOf(numbers->words);
+    }
     return *rc::gen::container<std::vector<int64_t>>(
         rc::gen::inRange(numbers->minimum, numbers->maximum + 1));
   }

@@ -50,7 +50,7 @@ class Draw {
                                          : shared == 4 ? std::vector<int64_t>{1, 2}
                                                        : std::vector<int64_t>{1, 2, 4});
     drawn.ranks = static_cast<int>(shared * data);
-    if (one_in(4)) parallel.node_ranks = drawn.ranks / 2;
+    if (one_in(4)) parallel.levels = levels(drawn.ranks);
     config.run.threads = 1;
     const int64_t pieces = (parallel.context > 1 ? 2 * parallel.context : 1) * parallel.tensor;
     config.data.directory = "none";
@@ -73,6 +73,11 @@ class Draw {
     return values[random_() % values.size()];
   }
   bool one_in(uint64_t times) { return random_() % times == 0; }
+  /// Two nodes, with pairs of ranks in them or not.
+  std::vector<int64_t> levels(int64_t ranks) {
+    if (ranks < 8 || one_in(2)) return {ranks / 2};
+    return {2, ranks / 4};
+  }
 
   ModelConfig model() {
     const auto family =
