@@ -18,6 +18,8 @@
 #include "config/check_pipeline.h"
 #include "config/levels.h"
 #include "config/phases.h"
+#include "config/shard_groups.h"
+#include "state/shard_axes.h"
 
 namespace tessera {
 namespace {
@@ -114,10 +116,22 @@ void require_divides_ranks(std::initializer_list<Number> sizes, int ranks) {
 using Found = std::optional<std::span<const MeshLevel>>;
 
 /// Returns the levels of the network on which a mesh trains.
-std::vector<MeshLevel> levels_of(const ParallelSection& parallel, int ranks, const Found& found) {
+std::vector<MeshLevel> levels_of(const RunConfig& config, int ranks, const Found& found) {
   if (!found) return {};
-  return parallel.levels.empty() ? std::vector(found->begin(), found->end())
-                                 : listed_levels(parallel, ranks);
+  std::vector<MeshLevel> levels = config.parallel.levels.empty()
+                                      ? std::vector(found->begin(), found->end())
+                                      : listed_levels(config.parallel, ranks);
+  add_shard_groups(config, ranks, levels);
+  return levels;
+}
+
+/// Adds a contradiction if [shard] names levels that the mesh lacks, or breaks the dependency rule.
+void check_shard(const RunConfig& config, const Mesh& mesh, Contradictions& found) {
+  try {
+    shard_axes(config.shard, mesh);
+  } catch (const Error& error) {
+    found.add("{}", error.what());
+  }
 }
 
 /// Returns the mesh of `ranks` ranks. Adds a contradiction for each part of the model that does not
@@ -130,7 +144,7 @@ Mesh lay_out_mesh(const RunConfig& config, int ranks, const Found& found_levels,
   const Number pipeline{"parallel.pipeline", parallel.pipeline};
   require_divides_ranks({tensor, {"parallel.context", parallel.context}, pipeline}, ranks);
   require_divides_ranks({{"parallel.expert", parallel.expert}, pipeline}, ranks);
-  const std::vector<MeshLevel> levels = levels_of(parallel, ranks, found_levels);
+  const std::vector<MeshLevel> levels = levels_of(config, ranks, found_levels);
   Mesh mesh({.tensor = static_cast<int>(parallel.tensor),
              .context = static_cast<int>(parallel.context),
              .pipeline = static_cast<int>(parallel.pipeline),
@@ -161,6 +175,7 @@ Mesh checked_mesh(const RunConfig& config, int ranks, const Found& found_levels)
     Contradictions found;
     Mesh mesh = lay_out_mesh(config, ranks, found_levels, found);
     if (found_levels) {
+      check_shard(config, mesh, found);
       for (const RunPhase& phase : phases_of(config)) {
         check_batches(phase, data_ranks(mesh), found);
         check_choices(phase.config, data_ranks(mesh), phase.context(), found);

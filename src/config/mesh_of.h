@@ -15,10 +15,11 @@ namespace tessera {
 class Processes;
 
 /// Returns the mesh for training on `ranks` ranks. The configuration is resolved (see resolve()).
-/// The levels of the network are those of parallel.levels, or `found` if that key is empty.
+/// The levels of the network are those of parallel.levels, or `found` if that key is empty, and
+/// those that numbers of ranks in [shard] need (add_shard_groups()).
 /// Throws Error that names the file, the keys and the numbers if the sizes do not divide the ranks,
-/// if the model or the batches do not divide over the ranks, or if a phase's micro-batches do not
-/// suit the schedule of the pipeline.
+/// if the model or the batches do not divide over the ranks, if a phase's micro-batches do not suit
+/// the schedule of the pipeline, or if [shard] does not suit the mesh (shard_axes()).
 Mesh mesh_of(const RunConfig& config, int ranks, std::span<const MeshLevel> found);
 /// Returns the mesh for training on one machine.
 Mesh mesh_of(const RunConfig& config, int ranks);

@@ -47,7 +47,7 @@ void add_passes(ModelCosts& costs, const Program& program) {
 
 /// Returns the number of ranks that share out the masters and moments of a parameter.
 int64_t ranks_that_share(const RunConfig& config, const Mesh& mesh, ParameterRole role) {
-  if (config.shard.optimizer == ShardOver::none) return 1;
+  if (config.shard.optimizer.is_none()) return 1;
   if (role != ParameterRole::expert) return data_ranks(mesh);
   int64_t ranks = 1;
   for (const Axis level : mesh.expert_data()) ranks *= mesh.size(level);

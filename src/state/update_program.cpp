@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "ops/collective/convert.h"
 #include "ops/collective/flat.h"
 #include "ops/collective/stages.h"
@@ -320,7 +321,17 @@ Program write_rounding(std::span<const ParameterUnit> units,
 }
 
 StateSharing sharing_of(const OptimizerConfig& config, const ShardConfig& shard) {
-  return {.ranks = shard.optimizer, .whole_matrices = config.name == OptimizerName::muon};
+  const ShardPlacement all{.level = "all"};
+  if (!shard.weights.is_none() || !shard.gradients.is_none() ||
+      !(shard.optimizer.is_none() || shard.optimizer == all)) {
+    throw Error(
+        "shard.weights is {}, shard.gradients {} and shard.optimizer {}: only \"none\" for the "
+        "first "
+        "two, and \"none\" or \"all\" for the optimizer, are built yet",
+        shard.weights.text(), shard.gradients.text(), shard.optimizer.text());
+  }
+  return {.ranks = shard.optimizer == all ? ShardOver::all : ShardOver::none,
+          .whole_matrices = config.name == OptimizerName::muon};
 }
 
 bool decays(const OptimizerConfig& config, const ParameterSpec& spec) {

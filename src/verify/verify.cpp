@@ -67,7 +67,7 @@ void require_same_tokens(const LayoutTrial& trial) {
 LayoutTrial one_rank_trial(const LayoutTrial& layout_trial, DType compute) {
   LayoutTrial trial = layout_trial;
   trial.mesh = Mesh();
-  trial.shard.optimizer = ShardOver::none;
+  trial.shard = {.gradients_wire = layout_trial.shard.gradients_wire};
   trial.compute = compute;
   trial.parts = tokens_seen(layout_trial).part ? data_ranks(layout_trial.mesh) : 1;
   return trial;

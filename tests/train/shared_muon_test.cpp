@@ -38,7 +38,7 @@ LayoutTrial trial_on(int ranks) {
   LayoutTrial trial{.model = model,
                     .size = {.sequences = 8, .context = 16},
                     .mesh = Mesh(MeshSizes{.data = {ranks}}),
-                    .shard = {.optimizer = ShardOver::all}};
+                    .shard = {.optimizer = {"all"}}};
   trial.optimizer.name = OptimizerName::muon;
   return trial;
 }

@@ -57,7 +57,7 @@ class LayoutProcessesTest : public ::testing::Test {
 /// through the embedding.
 TEST_F(LayoutProcessesTest, GiveWhatThreadsGive) {
   trial_.model.vocabulary_size = 1025;
-  trial_.shard.optimizer = ShardOver::all;
+  trial_.shard.optimizer = {"all"};
   const LayoutResults threads = try_layout(trial_, batches_), processes = by_processes();
   EXPECT_EQ(processes.unequal_results, std::nullopt);
   EXPECT_EQ(processes.unequal_copies, std::nullopt);

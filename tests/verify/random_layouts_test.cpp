@@ -58,7 +58,7 @@ class Draw {
     config.data.document_mask = one_in(2);
     if (one_in(4)) drawn.options.context = positions(pieces);
     train(config, data);
-    config.shard.optimizer = one_of<ShardOver>({ShardOver::none, ShardOver::all});
+    config.shard.optimizer = one_of<ShardPlacement>({{"none"}, {"all"}});
     config.shard.gradients_wire = one_of<WireFormat>({WireFormat::fp32, WireFormat::bf16});
     config.optimizer.name = one_of<OptimizerName>({OptimizerName::adamw, OptimizerName::muon});
     // Blocks are another algorithm where ranks share a matrix.
