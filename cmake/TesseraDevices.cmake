@@ -112,8 +112,8 @@ function(tessera_cuda_kernels target name)
   endif()
 endfunction()
 
-# tessera_leave_out_vendors(LIST) removes *_cuda.cpp, *_hip.cpp and *_mpi.cpp from a list of files where
-# this build does not run on them, and what stands in for MPI where it does.
+# tessera_leave_out_vendors(LIST) removes *_cuda.cpp, *_hip.cpp, *_mpi.cpp and *_hwloc.cpp from a list of files
+# where this build does not use them, and what stands in for MPI and hwloc where it does.
 function(tessera_leave_out_vendors list)
   set(files ${${list}})
   if(NOT TESSERA_CUDA)
@@ -126,6 +126,11 @@ function(tessera_leave_out_vendors list)
     list(FILTER files EXCLUDE REGEX "/mpi_is_missing\\.cpp$")
   else()
     list(FILTER files EXCLUDE REGEX "_mpi\\.cpp$")
+  endif()
+  if(TESSERA_HWLOC)
+    list(FILTER files EXCLUDE REGEX "/hwloc_is_missing\\.cpp$")
+  else()
+    list(FILTER files EXCLUDE REGEX "_hwloc\\.cpp$")
   endif()
   set(${list} ${files} PARENT_SCOPE)
 endfunction()

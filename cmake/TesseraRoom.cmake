@@ -35,6 +35,7 @@ target_include_directories(tessera_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
 
 include(TesseraDevices)
 include(TesseraMpi)
+include(TesseraHwloc)
 
 # tessera_room(NAME ROOMS below... LIBRARIES public... PRIVATE_LIBRARIES private...)
 # builds src/NAME as the static library tessera_NAME.

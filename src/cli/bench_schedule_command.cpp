@@ -67,7 +67,7 @@ void run(const ScheduleArguments& arguments, Processes* processes) {
   // All phases have the layers of the first one.
   const RunConfig phase =
       choose_phases(with_stage_layers(config, mesh), arguments.phase).front().config;
-  for (const std::string& sentence : without_effect(config, mesh.ranks())) warn(sentence);
+  for (const std::string& sentence : without_effect(config, &mesh)) warn(sentence);
   const InterruptGuard guard;
   const Repeats repeats = arguments.repeats.make_repeats("schedule");
   std::optional<ScheduleMeasurement> measurement;

@@ -86,7 +86,7 @@ void explain_run(const ExplainArguments& arguments, const RunConfig& given,
         arguments.picture);
   }
   const Logger logger;
-  for (const std::string& sentence : without_effect(given, arguments.ranks)) {
+  for (const std::string& sentence : without_effect(given, &mesh_rank.mesh)) {
     logger.warn("{}", sentence);
   }
   const RunConfig config = with_stage_layers(given, mesh_rank.mesh);  // the same in all phases

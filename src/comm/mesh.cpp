@@ -1,6 +1,7 @@
 #include "comm/mesh.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -52,6 +53,10 @@ std::vector<int> expert_data_levels(const MeshSizes& sizes) {
 
 }  // namespace
 
+std::string group_name(int64_t ranks) {
+  return ranks == 2 ? "pair" : fmt::format("group.{}", ranks);
+}
+
 Mesh::Mesh(const MeshSizes& sizes) {
   check_size("parallel.tensor", sizes.tensor);
   check_size("parallel.context", sizes.context);
@@ -76,6 +81,7 @@ Mesh::Mesh(const MeshSizes& sizes) {
   add_levels("expert_data", expert_data_levels(sizes), MeshView::expert);
   add_levels("data", sizes.data, MeshView::dense);
   ranks_ = static_cast<int>(stage_ranks) * sizes.pipeline;
+  name_levels(sizes.levels);
 }
 
 void Mesh::add_levels(std::string_view name, std::span<const int> level_sizes, MeshView view) {
@@ -86,6 +92,60 @@ void Mesh::add_levels(std::string_view name, std::span<const int> level_sizes, M
     axes_.push_back({one_level ? std::string(name) : fmt::format("{}.{}", name, level),
                      level_sizes[level], view});
   }
+}
+
+void Mesh::name_levels(std::span<const MeshLevel> levels) {
+  levels_.assign(levels.begin(), levels.end());
+  const int64_t model_ranks = ranks_of_a_model();
+  std::vector<int64_t> within;  // the ranks within each level of the data axis
+  for (const Axis level : data()) {
+    within.push_back((within.empty() ? model_ranks : within.back()) * size(level));
+  }
+  if (levels.empty()) {
+    for (size_t i = 0; i + 1 < within.size(); ++i) {
+      const bool is_last = i + 2 == within.size();
+      levels_.push_back({is_last ? std::string(kNode) : group_name(within[i]), within[i]});
+    }
+  }
+  levels_.push_back({std::string(kAllRanks), ranks_});
+  for (size_t i = 0; i + 1 < levels_.size(); ++i) {
+    const auto& [name, ranks] = levels_[i];
+    TESSERA_CHECK(ranks >= 1 && levels_[i + 1].ranks % ranks == 0,
+                  "the level {} has {} ranks, and the next one {}", name, ranks,
+                  levels_[i + 1].ranks);
+    TESSERA_CHECK(model_ranks % ranks == 0 || std::ranges::find(within, ranks) != within.end(),
+                  "the level {} has {} ranks, after which no level of the data axis ends", name,
+                  ranks);
+  }
+}
+
+const MeshLevel* Mesh::find_level(std::string_view name) const {
+  const auto found = std::ranges::find(levels_, name, &MeshLevel::name);
+  return found == levels_.end() ? nullptr : &*found;
+}
+
+std::vector<Axis> Mesh::axes_within(const MeshLevel& level, MeshView view) const {
+  const bool dense = view == MeshView::dense;
+  std::vector<Axis> axes;
+  if (dense) axes = {tensor(), context(), pipeline()};
+  const std::span<const Axis> rest = dense ? data() : axes_of(view);
+  axes.insert(axes.end(), rest.begin(), rest.end());
+  const int64_t level_ranks = dense ? level.ranks : stage_ranks_within(level);
+  // The groups along the first axes are consecutive ranks. Where their number divides that of the
+  // level, none of them is in two groups of the level.
+  int64_t ranks = 1;
+  const auto is_across = [&](Axis axis) { return level_ranks % (ranks *= size(axis)) != 0; };
+  axes.erase(std::ranges::find_if(axes, is_across), axes.end());
+  return axes;
+}
+
+int64_t Mesh::ranks_of_a_model() const {
+  return int64_t{1} * size(tensor()) * size(context()) * size(pipeline());
+}
+
+int64_t Mesh::stage_ranks_within(const MeshLevel& level) const {
+  if (level.ranks % ranks_of_a_model() == 0) return level.ranks / size(pipeline());
+  return std::gcd(level.ranks, int64_t{1} * size(tensor()) * size(context()));
 }
 
 const AxisInfo& Mesh::info(Axis axis) const {

@@ -27,6 +27,22 @@ struct AxisInfo {
   MeshView view = MeshView::dense;  ///< not used for the pipeline axis
 };
 
+/// A level of the network: a group of consecutive ranks that are nearer to each other than to other
+/// ranks, such as those of a node. The groups of a level are parts of those of the next one.
+struct MeshLevel {
+  std::string name;   ///< "pair", "node", "all"
+  int64_t ranks = 1;  ///< of a group of the level, those that share a model included
+  bool operator==(const MeshLevel&) const = default;
+};
+
+/// The level of all ranks, the outermost of every mesh.
+inline constexpr std::string_view kAllRanks = "all";
+/// The level of the ranks of a node: of the last group that parallel.levels lists, or of a machine.
+inline constexpr std::string_view kNode = "node";
+/// Returns the name of a level within a node that was given as a number of ranks: "pair" for two,
+/// "group.4" for four.
+std::string group_name(int64_t ranks);
+
 /// The sizes of the axes of a mesh, as a configuration gives them.
 struct MeshSizes {
   int tensor = 1;
@@ -38,6 +54,11 @@ struct MeshSizes {
   /// The number of ranks among which the experts of a layer are divided. It divides the number of
   /// ranks of a stage: tensor · context · data.
   int expert = 1;
+  /// The levels of the network within the whole mesh, innermost first. Several names may stand for
+  /// the same ranks. Each level of the data axis but the last ends where a level of the network
+  /// does, or has size 1 because that level is within a model. Empty: they follow from `data`. The
+  /// ranks within its last level are then a node.
+  std::vector<MeshLevel> levels = {};
 };
 
 /// The most ranks that a mesh may have.
@@ -58,6 +79,9 @@ inline constexpr int kMostRanks = 1 << 20;
 /// expert_data has as many levels, each with the ranks within the same level of data. On nodes of 8
 /// ranks (tensor 2, data {4, 3}) its levels are {4, 3} for 2 expert ranks. For 8 they are {1, 3}:
 /// the experts fill a node. For 12 they are {1, 2}: the experts do not fit into a node.
+///
+/// The levels of the network have names. A level that is within the ranks that share a model gives
+/// a level of the data axis of size 1.
 class Mesh {
  public:
   /// Creates a mesh of one rank. It has every axis, each of size 1.
@@ -87,6 +111,15 @@ class Mesh {
     return view == MeshView::dense ? std::span(dense_view_) : std::span(expert_view_);
   }
 
+  /// Returns the levels of the network, innermost first. The last one is "all".
+  std::span<const MeshLevel> levels() const { return levels_; }
+  /// Returns the level of that name, or null.
+  const MeshLevel* find_level(std::string_view name) const;
+  /// Returns the axes of a view that are within a level, innermost first: all ranks that differ
+  /// only along these axes are in one group of the level. An axis of size 1 is within the level if
+  /// the axes before it are. The pipeline axis counts with the dense view.
+  std::vector<Axis> axes_within(const MeshLevel& level, MeshView view) const;
+
   /// Returns the coordinate of a rank on an axis. Throws InternalError if there is no such rank.
   int coordinate(int rank, Axis axis) const;
   /// Returns the pipeline stage of a rank: its coordinate on the pipeline axis.
@@ -108,10 +141,17 @@ class Mesh {
 
  private:
   void add_levels(std::string_view name, std::span<const int> level_sizes, MeshView view);
+  /// Sets the levels of the network to these, or to those of the data axis, and to "all".
+  void name_levels(std::span<const MeshLevel> levels);
+  /// Returns the number of ranks that share a model: tensor, context and pipeline.
+  int64_t ranks_of_a_model() const;
+  /// Returns the number of consecutive ranks of a pipeline stage that are in one group of a level.
+  int64_t stage_ranks_within(const MeshLevel& level) const;
 
   std::vector<AxisInfo> axes_;
   std::vector<Axis> dense_view_;
   std::vector<Axis> expert_view_;
+  std::vector<MeshLevel> levels_;
   int ranks_ = 1;
 };
 

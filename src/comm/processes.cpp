@@ -1,5 +1,7 @@
 #include "comm/processes.h"
 
+#include <numeric>
+
 #include <fmt/format.h>
 
 namespace tessera {
@@ -10,6 +12,23 @@ std::vector<int> Processes::ranks_here() const {
   std::vector<int> result;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank] == own) result.push_back(static_cast<int>(rank));
+  }
+  return result;
+}
+
+std::vector<RankPlace> Processes::places() {
+  std::vector<int> all(hosts().size());
+  std::iota(all.begin(), all.end(), 0);
+  const Tensor own({2}, DType::i32);
+  const CorePlace here = core_place();
+  own.data<int32_t>()[0] = here.package;
+  own.data<int32_t>()[1] = here.numa;
+  const Tensor gathered({2 * ranks()}, DType::i32);
+  group(all, "places").all_gather("places", even_pieces(2 * ranks(), ranks()), own, gathered);
+  std::vector<RankPlace> result;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const int32_t* parts = gathered.data<int32_t>() + 2 * rank;
+    result.push_back({hosts()[rank], {.package = parts[0], .numa = parts[1]}});
   }
   return result;
 }

@@ -8,9 +8,16 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/core_place.h"
 #include "comm/wait_time.h"
 
 namespace tessera {
+
+/// Where a rank runs.
+struct RankPlace {
+  std::string machine;
+  CorePlace cores = {};  ///< the parts of the machine that have all of the rank's cores
+};
 
 /// The processes of a run, each of which is one rank, on one or several machines. A launcher
 /// (mpirun, srun) or the user has started them. World has this role for ranks that are threads of
@@ -28,6 +35,9 @@ class Processes {
   virtual std::span<const std::string> hosts() const = 0;
   /// Returns the ranks on this rank's machine, including itself, in ascending order.
   std::vector<int> ranks_here() const;
+  /// Returns where each rank runs. All ranks call it together, once, because the ranks tell each
+  /// other.
+  virtual std::vector<RankPlace> places();
   /// Returns the rank with its machine, for messages: "rank 3 (node1)".
   std::string text(int rank) const;
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "config/pipeline_of.h"
+#include "state/shard_axes.h"
 
 namespace tessera::effects {
 namespace {
@@ -38,7 +39,7 @@ std::string on_a_device(const Circumstances& here) {
 }
 
 std::string several_ranks(const Circumstances& here) {
-  return here.ranks == 1 ? "the run has one rank" : "";
+  return here.mesh != nullptr && here.mesh->ranks() == 1 ? "the run has one rank" : "";
 }
 
 std::string traces_a_step(const Circumstances& here) {
@@ -136,9 +137,25 @@ std::string counts_capacity(const Circumstances& here) {
   return why.empty() ? several_ranks(here) : why;
 }
 
-std::string sums_by_node(const Circumstances& here) {
-  if (here.config.parallel.node_ranks == 1) return "a node of one rank sums nothing within itself";
+std::string sums_by_level(const Circumstances& here) {
+  if (here.config.parallel.levels == std::vector<int64_t>{1})
+    return "a node of one rank sums nothing within itself";
   return several_ranks(here);
+}
+
+std::string cuts_by(const ShardPlacement& placement, const Circumstances& here) {
+  std::string why = several_ranks(here);
+  if (!why.empty() || here.mesh == nullptr) return why;
+  const Mesh& mesh = *here.mesh;
+  const int axes = axes_of("a key of [shard]", placement, mesh);
+  const bool cuts_experts =
+      here.config.model.mixture() && cut_ranks(mesh, axes, MeshView::expert) > 1;
+  if (cuts_experts || cut_ranks(mesh, axes, MeshView::dense) > 1) return "";
+  if (placement.ranks == 1) return "a group of one rank has all of it";
+  const std::string where = placement.ranks > 0 || placement.level == kAllRanks
+                                ? fmt::format("the run ({})", mesh.text())
+                                : fmt::format("a group of the level {}", placement.text());
+  return fmt::format("no two ranks of {} hold the same weights", where);
 }
 
 std::string several_chunks(const Circumstances& here) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/mesh.h"
 #include "config/key.h"
 #include "config/phases.h"
 
@@ -21,7 +22,7 @@ namespace tessera {
 struct Circumstances {
   const RunConfig& config;
   std::span<const RunPhase> phases;  ///< phases_of() the configuration
-  int ranks = 0;                     ///< of the run; 0: not known, so there may be several
+  const Mesh* mesh = nullptr;        ///< of the run; null: not known, so there may be several ranks
   size_t table = 0;                  ///< the number of the key's table, for a list of tables
 };
 
@@ -56,9 +57,16 @@ std::string stretches_rope(const Circumstances& here);
 std::string expert_parallel(const Circumstances& here);
 std::string bounds_rows(const Circumstances& here);
 std::string counts_capacity(const Circumstances& here);
-std::string sums_by_node(const Circumstances& here);
+std::string sums_by_level(const Circumstances& here);
 std::string several_chunks(const Circumstances& here);
 std::string takes_groups(const Circumstances& here);
+
+// [shard]
+std::string cuts_by(const ShardPlacement& placement, const Circumstances& here);
+template <ShardPlacement ShardConfig::*Part>
+std::string cuts_state(const Circumstances& here) {
+  return cuts_by(here.config.shard.*Part, here);
+}
 
 // [data]
 std::string several_sources(const Circumstances& here);
@@ -98,8 +106,9 @@ bool learns_nothing(const RunPhase& phase);
 /// Returns why a key has no effect; empty if it has one, or if its value asks for nothing.
 std::string why_without_effect(const Key& key, const Circumstances& here);
 
-/// Returns sentences about a run of that many ranks: one for each reason, with the keys that were
-/// set but have no effect for it, and one if there are steps that learn nothing.
-std::vector<std::string> without_effect(const RunConfig& config, int ranks);
+/// Returns sentences about a run on a mesh: one for each reason, with the keys that were set but
+/// have no effect for it, and one if there are steps that learn nothing. Null: the mesh is not
+/// known.
+std::vector<std::string> without_effect(const RunConfig& config, const Mesh* mesh);
 
 }  // namespace tessera

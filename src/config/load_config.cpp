@@ -35,11 +35,8 @@ struct AbsentKey {
 std::vector<AbsentKey> absent_keys() {
   const std::vector<ConfigValue> none{std::string("none")};
   return {{"parallel", "context_mode", {std::string("all_gather")}},
-          {"shard", "weights", none},
-          {"shard", "gradients", none},
           {"shard", "secondary", none},
-          {"shard", "weights_wire", {}},
-          {"shard", "levels", {}}};
+          {"shard", "weights_wire", {}}};
 }
 
 /// Returns "give 1, or " with the values that ask for nothing; empty without such values.

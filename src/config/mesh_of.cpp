@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,8 +16,10 @@
 #include "comm/processes.h"
 #include "config/check_context.h"
 #include "config/check_pipeline.h"
-#include "config/node_ranks.h"
+#include "config/levels.h"
 #include "config/phases.h"
+#include "config/shard_groups.h"
+#include "state/shard_axes.h"
 
 namespace tessera {
 namespace {
@@ -108,20 +112,45 @@ void require_divides_ranks(std::initializer_list<Number> sizes, int ranks) {
               ranks, product, single ? first->key : "the sizes");
 }
 
+/// The levels of the network that were found for a training; none for a mesh that does not train.
+using Found = std::optional<std::span<const MeshLevel>>;
+
+/// Returns the levels of the network on which a mesh trains.
+std::vector<MeshLevel> levels_of(const RunConfig& config, int ranks, const Found& found) {
+  if (!found) return {};
+  std::vector<MeshLevel> levels = config.parallel.levels.empty()
+                                      ? std::vector(found->begin(), found->end())
+                                      : listed_levels(config.parallel, ranks);
+  add_shard_groups(config, ranks, levels);
+  return levels;
+}
+
+/// Adds a contradiction if [shard] names levels that the mesh lacks, or breaks the dependency rule.
+void check_shard(const RunConfig& config, const Mesh& mesh, Contradictions& found) {
+  try {
+    shard_axes(config.shard, mesh);
+  } catch (const Error& error) {
+    found.add("{}", error.what());
+  }
+}
+
 /// Returns the mesh of `ranks` ranks. Adds a contradiction for each part of the model that does not
 /// divide over the ranks.
-Mesh lay_out_mesh(const RunConfig& config, int ranks, int64_t node_ranks, Contradictions& found) {
+Mesh lay_out_mesh(const RunConfig& config, int ranks, const Found& found_levels,
+                  Contradictions& found) {
   const ParallelSection& parallel = config.parallel;
   if (ranks < 1) throw Error("--ranks is {}; it must be at least 1", ranks);
   const Number tensor{"parallel.tensor", parallel.tensor};
   const Number pipeline{"parallel.pipeline", parallel.pipeline};
   require_divides_ranks({tensor, {"parallel.context", parallel.context}, pipeline}, ranks);
   require_divides_ranks({{"parallel.expert", parallel.expert}, pipeline}, ranks);
+  const std::vector<MeshLevel> levels = levels_of(config, ranks, found_levels);
   Mesh mesh({.tensor = static_cast<int>(parallel.tensor),
              .context = static_cast<int>(parallel.context),
              .pipeline = static_cast<int>(parallel.pipeline),
-             .data = data_levels(parallel, ranks, node_ranks),
-             .expert = static_cast<int>(parallel.expert)});
+             .data = data_levels(parallel, ranks, levels),
+             .expert = static_cast<int>(parallel.expert),
+             .levels = levels});
   check_heads(config.model, tensor, found);
   check_matrices(config.model, tensor, found);
   check_experts(config, found);
@@ -141,11 +170,12 @@ auto naming_file(const RunConfig& config, Work&& work) {
 }
 
 /// Returns a mesh after all checks. Errors begin with the name of the configuration's file.
-Mesh checked_mesh(const RunConfig& config, int ranks, int64_t node_ranks, bool trains) {
+Mesh checked_mesh(const RunConfig& config, int ranks, const Found& found_levels) {
   return naming_file(config, [&] {
     Contradictions found;
-    Mesh mesh = lay_out_mesh(config, ranks, node_ranks, found);
-    if (trains) {
+    Mesh mesh = lay_out_mesh(config, ranks, found_levels, found);
+    if (found_levels) {
+      check_shard(config, mesh, found);
       for (const RunPhase& phase : phases_of(config)) {
         check_batches(phase, data_ranks(mesh), found);
         check_choices(phase.config, data_ranks(mesh), phase.context(), found);
@@ -188,12 +218,15 @@ std::string data_ranks_text(int64_t ranks) {
 }
 
 Mesh mesh_for_inference(const RunConfig& config, int ranks) {
-  return checked_mesh(config, ranks, /*node_ranks=*/0, /*trains=*/false);
+  return checked_mesh(config, ranks, std::nullopt);
 }
 
-Mesh mesh_of(const RunConfig& config, int ranks, int64_t found_node_ranks) {
-  const int64_t given = config.parallel.node_ranks;
-  return checked_mesh(config, ranks, given != 0 ? given : found_node_ranks, /*trains=*/true);
+Mesh mesh_of(const RunConfig& config, int ranks, std::span<const MeshLevel> found) {
+  return checked_mesh(config, ranks, found);
+}
+
+Mesh mesh_of(const RunConfig& config, int ranks) {
+  return mesh_of(config, ranks, levels_of_one_machine(ranks));
 }
 
 Mesh mesh_of_one_rank(const RunConfig& config) {
@@ -209,18 +242,21 @@ Mesh mesh_of_one_rank(const RunConfig& config) {
   });
 }
 
-Mesh mesh_of_started_ranks(const RunConfig& config, const Processes* processes, int threads,
+Mesh mesh_of_started_ranks(const RunConfig& config, Processes* processes, int threads,
                            const std::function<void(const std::string& sentence)>& say) {
   const ParallelSection& parallel = config.parallel;
   const int ranks = processes == nullptr ? threads : processes->ranks();
-  FoundNodes nodes{.ranks = parallel.node_ranks, .why_not = ""};
-  if (nodes.ranks == 0 && processes != nullptr) nodes = find_nodes(parallel, processes->hosts());
-  Mesh mesh = mesh_of(config, ranks, nodes.ranks);
+  FoundLevels found{.levels = levels_of_one_machine(ranks), .why_not = ""};
+  // Even with parallel.levels: the processes have not yet compared their configurations.
+  if (processes != nullptr) found = find_levels(parallel, processes->places());
+  Mesh mesh = mesh_of(config, ranks, found.levels);
   if (processes != nullptr && processes->rank() != 0) return mesh;
-  if (!nodes.why_not.empty()) {
-    say("gradients are summed over all machines in one step: " + nodes.why_not);
+  if (parallel.levels.empty() && !found.why_not.empty()) {
+    say("gradients are summed over all machines in one step: " + found.why_not);
   }
-  for (const std::string& sentence : sums_across_nodes(parallel, ranks, nodes.ranks)) say(sentence);
+  for (const std::string& sentence : sums_across_levels(parallel, ranks, mesh.levels())) {
+    say(sentence);
+  }
   return mesh;
 }
 

@@ -95,6 +95,11 @@ struct RuleText {
     return fmt::format("a list of whole numbers from {} to {}{}{}", rule.minimum, rule.maximum,
                        rule.words.empty() ? "" : ", or ", quote_all(rule.words));
   }
+
+  std::string operator()(const NumberOrTextRule& rule) const {
+    return fmt::format("{}, or {}", rule.texts,
+                       (*this)(IntegerRule{.minimum = rule.minimum, .maximum = rule.maximum}));
+  }
 };
 
 /// Returns a hint that names the choice with the most similar name; empty if none is similar.
@@ -200,6 +205,16 @@ struct Checker {
     const bool within = std::ranges::all_of(
         *found, [&](int64_t number) { return number >= rule.minimum && number <= rule.maximum; });
     if (!within) refuse(rule);
+    return value;
+  }
+
+  ConfigValue operator()(const NumberOrTextRule& rule) const {
+    if (const auto* number = std::get_if<int64_t>(&value)) {
+      if (*number < rule.minimum || *number > rule.maximum) refuse(rule);
+      return value;
+    }
+    const auto* text = std::get_if<std::string>(&value);
+    if (text == nullptr || text->empty() || text->find('\0') != std::string::npos) refuse(rule);
     return value;
   }
 };

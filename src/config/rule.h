@@ -62,6 +62,13 @@ struct NumbersRule {
   int64_t maximum = 0;
   std::vector<std::string> words;
 };
+/// Accepts a whole number in a range that includes both ends, or a text, which is checked where it
+/// is used. `texts` says which texts there are.
+struct NumberOrTextRule {
+  int64_t minimum = 0;
+  int64_t maximum = 0;
+  std::string texts;
+};
 /// Return the rules for one word of an enum and for a list of its words (for `absent`, see
 /// TextRule).
 template <Worded Enum>
@@ -72,7 +79,8 @@ template <Worded Enum>
 ListRule word_list_rule() {
   return {words_of<Enum>()};
 }
-using Rule = std::variant<FlagRule, IntegerRule, NumberRule, TextRule, ListRule, NumbersRule>;
+using Rule = std::variant<FlagRule, IntegerRule, NumberRule, TextRule, ListRule, NumbersRule,
+                          NumberOrTextRule>;
 
 /// Returns what a rule accepts: `a whole number of at least 1`, `one of "cosine", "linear"`.
 std::string rule_text(const Rule& rule);

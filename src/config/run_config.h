@@ -109,10 +109,10 @@ struct ParallelSection {
   ExpertExchange expert_exchange = ExpertExchange::automatic;
   double expert_rows_bound = 0;  ///< most rows of a rank over those of an even load; 0: no bound
   TokenSet capacity_tokens = TokenSet::micro_batch;  ///< the tokens that expert capacity counts
-  /// The ranks of a node: gradients are summed within nodes, then among them. 0: as many as the
-  /// machines of the run's processes have (see find_nodes()); ranks that are threads have one
-  /// machine.
-  int64_t node_ranks = 0;
+  /// The levels of the network, innermost first: the ranks of the innermost group, then how many of
+  /// these groups are in the next one, and so on, up to the node. Gradients are summed level by
+  /// level. Empty: as the ranks run on packages and machines (see find_levels()).
+  std::vector<int64_t> levels;
 };
 
 /// All settings of a run, as in one TOML file.

@@ -1,8 +1,11 @@
 // Checks that involve several keys. Each adds its contradictions to `found`, so that one error
 // names all of them. Rules about a single key stand in sections/.
 
+#include <algorithm>
 #include <span>
 #include <vector>
+
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "config/check_context.h"
@@ -118,6 +121,11 @@ void validate_parallel(const ParallelSection& parallel, Contradictions& found) {
         "parallel.expert_rows_bound ({}): an even load would exceed it; choose 1 or more, or 0 "
         "for as many rows as can come",
         bound);
+  }
+  const std::vector<int64_t>& levels = parallel.levels;
+  if (levels.size() > 1 && std::ranges::find(levels, 1) != levels.end()) {
+    found.add("parallel.levels ({}): a group of one group is no level of its own; leave out the 1",
+              levels);
   }
 }
 

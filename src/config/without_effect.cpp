@@ -67,9 +67,9 @@ std::string why_without_effect(const Key& key, const Circumstances& here) {
   return key.effect.neutral == key.get(here.config) ? "" : key.effect.why_none(here);
 }
 
-std::vector<std::string> without_effect(const RunConfig& config, int ranks) {
+std::vector<std::string> without_effect(const RunConfig& config, const Mesh* mesh) {
   const std::vector<RunPhase> phases = phases_of(config);
-  Circumstances here{.config = config, .phases = phases, .ranks = ranks};
+  Circumstances here{.config = config, .phases = phases, .mesh = mesh};
   Reasons reasons;
   for (const ConfigSection& section : all_sections()) {
     add_keys(section.keys, section.name + ".", here, reasons);

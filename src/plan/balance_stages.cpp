@@ -55,11 +55,7 @@ int64_t state_bytes(const RunConfig& config, const Mesh& mesh, const ParameterSp
   const int64_t elements = parameter.piece_shape.elements();
   const ShardAxes axes = shard_plan(config.shard, mesh).axes;
   const auto bytes_of_piece = [&](int64_t element_bytes, int axis_count) {
-    int64_t ranks = 1;
-    for (const Axis axis : cut_axes(mesh, parameter.distribution.view(), axis_count)) {
-      ranks *= mesh.size(axis);
-    }
-    return elements * element_bytes / ranks;
+    return elements * element_bytes / cut_ranks(mesh, axis_count, parameter.distribution.view());
   };
   return bytes_of_piece(dtype_size(parameter.dtype), axes.weights) +
          bytes_of_piece(dtype_size(wide), axes.gradients) +

@@ -103,6 +103,31 @@ std::string layout_text(const MeshRank& mesh_rank) {
                      mesh_rank.mesh.text());
 }
 
+/// Returns the names of the axes of several ranks that are within a level.
+std::vector<std::string> names_within(const Mesh& mesh, const MeshLevel& level, MeshView view) {
+  std::vector<std::string> names;
+  for (const Axis axis : mesh.axes_within(level, view)) {
+    if (mesh.size(axis) > 1) names.push_back(mesh.name(axis));
+  }
+  return names;
+}
+
+/// Returns the table of the levels of the network; empty for one rank.
+std::string levels_table(const Mesh& mesh) {
+  if (mesh.ranks() == 1) return "";
+  const bool experts = mesh.size(mesh.expert()) > 1;
+  std::vector<std::string> columns{"level", "ranks", "axes within it"};
+  if (experts) columns.emplace_back("those of experts");
+  Table table(columns);
+  for (const MeshLevel& level : mesh.levels()) {
+    std::vector<std::string> cells{level.name, std::to_string(level.ranks),
+                                   join(names_within(mesh, level, MeshView::dense), " x ")};
+    if (experts) cells.push_back(join(names_within(mesh, level, MeshView::expert), " x "));
+    table.add(cells);
+  }
+  return table.text() + "\n";
+}
+
 /// Returns the number of tokens whose FLOPs one rank computes in a micro-batch: the tokens of its
 /// data-parallel group, divided by the ranks that share them.
 double tokens_of_rank(const StepPlan& plan) {
@@ -156,7 +181,15 @@ std::string totals_table(const RunConfig& config, const StepPlan& plan,
 nlohmann::ordered_json layout_json(const MeshRank& mesh_rank) {
   nlohmann::ordered_json axes = nlohmann::ordered_json::object();
   for (const AxisInfo& axis : mesh_rank.mesh.axes()) axes[axis.name] = axis.size;
-  return {{"ranks", mesh_rank.mesh.ranks()}, {"rank", mesh_rank.rank}, {"axes", axes}};
+  const Mesh& mesh = mesh_rank.mesh;
+  nlohmann::ordered_json levels = nlohmann::ordered_json::array();
+  for (const MeshLevel& level : mesh.levels()) {
+    levels.push_back({{"name", level.name},
+                      {"ranks", level.ranks},
+                      {"axes", names_within(mesh, level, MeshView::dense)},
+                      {"expert_axes", names_within(mesh, level, MeshView::expert)}});
+  }
+  return {{"ranks", mesh.ranks()}, {"rank", mesh_rank.rank}, {"axes", axes}, {"levels", levels}};
 }
 
 }  // namespace
@@ -164,7 +197,7 @@ nlohmann::ordered_json layout_json(const MeshRank& mesh_rank) {
 std::string explain(const RunConfig& config, const StepPlan& plan, const ExplainOptions& options) {
   const std::vector<ExplainRow> rows = operation_rows(plan, options.types);
   const bool several_ranks = plan.mesh_rank().mesh.ranks() > 1;
-  std::string text = layout_text(plan.mesh_rank());
+  std::string text = layout_text(plan.mesh_rank()) + levels_table(plan.mesh_rank().mesh);
   if (several_ranks || options.types) {
     text += held_table(plan, config.model.dense_layers, options.all_layers) + "\n";
   }

@@ -20,7 +20,8 @@ struct ExplainOptions {
 
 /// Returns what one rank would run for a resolved configuration, as tables for a terminal:
 ///
-/// - with several ranks, the tensors that the rank holds (explain_held.h);
+/// - with several ranks, the levels of the network with the axes of the mesh that are within each,
+///   and the tensors that the rank holds (explain_held.h);
 /// - if attention is compressed, a comparison with plain attention (explain_attention.h);
 /// - every operation of a step: its block, shape, FLOPs and bytes, and whether its results are kept
 ///   for the backward pass, recomputed there, or results of the run (explain_rows.h);

@@ -1,25 +1,31 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <string_view>
+#include <string>
 
-#include "base/worded.h"
 #include "comm/wire_format.h"
 
 namespace tessera {
 
-/// The ranks that share out a part of the state.
-enum class ShardOver : uint8_t {
-  none,  ///< no ranks: every data rank has all of it
-  all,   ///< all ranks of the data axis, or of expert_data for experts: each has a piece
+/// The group of ranks over which a part of the training state is cut, as a key of [shard] gives it.
+/// Each of these ranks has a piece. Every other such group has a copy.
+struct ShardPlacement {
+  /// "none": each rank has all of it. "all": all ranks that hold the same weights. Otherwise the
+  /// name of a level of the network: those of them that are in one group of the level (MeshLevel).
+  std::string level = "none";
+  int64_t ranks = 0;  ///< the number of ranks in place of `level`; 0: not given
+
+  bool operator==(const ShardPlacement&) const = default;
+  bool is_none() const { return ranks == 0 && level == "none"; }
+  /// Returns the value of the key: "4", or "\"node\"".
+  std::string text() const { return ranks > 0 ? std::to_string(ranks) : '"' + level + '"'; }
 };
-template <>
-inline constexpr std::array<std::string_view, 2> kWordsOf<ShardOver>{"none", "all"};
 
 /// The [shard] section of a run's configuration.
 struct ShardConfig {
-  ShardOver optimizer = ShardOver::none;         ///< masters and moments (ZeRO-1)
+  ShardPlacement weights = {};
+  ShardPlacement gradients = {};                 ///< the main gradients
+  ShardPlacement optimizer = {};                 ///< masters and moments
   WireFormat gradients_wire = WireFormat::fp32;  ///< the format in which gradients are sent
 };
 

@@ -162,14 +162,6 @@ std::vector<std::vector<ElementRun>> boxes_of_run(const Shape& shape, const Elem
   return boxes;
 }
 
-std::span<const Axis> cut_axes(const Mesh& mesh, MeshView view, int count) {
-  if (count == 0) return {};
-  // The first axis is context, which the expert view does not have.
-  return view == MeshView::dense
-             ? mesh.axes_of(MeshView::dense).subspan(1, static_cast<size_t>(count))
-             : mesh.expert_data().first(static_cast<size_t>(count) - 1);
-}
-
 StateShard::StateShard(const MeshRank& mesh_rank, std::span<const ParameterUnit> units,
                        std::span<const ParameterSpec> parameters, const StateSharing& sharing)
     : mesh_(mesh_rank.mesh),
@@ -204,10 +196,10 @@ StateShard::Layout StateShard::layout_of_rank() const {
   result.piece_begins.resize(units.size());
   for (size_t unit = 0; unit < units.size(); ++unit) {
     result.even_cuts.emplace_back();
-    const std::span<const Axis> axes = axes_of_cut(unit);
+    const std::vector<Axis> axes = axes_of_cut(unit);
     if (!axes.empty() && on_stage(unit)) {
       result.even_cuts.back() = {
-          .axes = {axes.begin(), axes.end()},
+          .axes = axes,
           .sizes = units[unit].piece_sizes(ranks_of(mesh_, axes), /*whole_matrices=*/false)};
     }
     result.stored.push_back({.weights = even_pieces(result, unit, sharing_.axes.weights),
@@ -218,7 +210,7 @@ StateShard::Layout StateShard::layout_of_rank() const {
     }
   }
   for (size_t first = 0; first < units.size(); ++first) {
-    const std::span<const Axis> axes = axes_of_cut(first);
+    const std::vector<Axis> axes = axes_of_cut(first);
     if (axes.empty() || !on_stage(first) || result.cuts[first].is_cut()) continue;
     FlatMemory together;
     std::vector<std::pair<size_t, int64_t>> offsets;  // of the units in `together`
@@ -229,7 +221,7 @@ StateShard::Layout StateShard::layout_of_rank() const {
         ranks_of(mesh_, axes), sharing_.whole_matrices && units_[first].matrices);
     for (const auto& [unit, offset] : offsets) {
       FlatPieces& pieces = result.cuts[unit];
-      pieces.axes.assign(axes.begin(), axes.end());
+      pieces.axes = axes;
       int64_t begin = 0, begin_in_unit = 0;
       for (const int64_t size : sizes) {
         const ElementRun part = intersection({begin, size}, {offset, units[unit].elements});
@@ -272,18 +264,18 @@ const StateShard& RankShards::shard_of(int rank) {
   return added;
 }
 
-std::span<const Axis> StateShard::cut_axes_of(size_t unit, int count) const {
+std::vector<Axis> StateShard::cut_axes_of(size_t unit, int count) const {
   if (!units_[unit].has_gradients()) return {};
-  return cut_axes(mesh_, units_[unit].distribution.view(), count);
+  return cut_axes(mesh_, count, units_[unit].distribution.view());
 }
 
 FlatPieces StateShard::even_pieces(const Layout& layout, size_t unit, int count) const {
-  const std::span<const Axis> axes = cut_axes_of(unit, count);
+  const std::vector<Axis> axes = cut_axes_of(unit, count);
   if (ranks_of(mesh_, axes) == 1 || !on_stage(unit)) return {};
   return layout.even_cuts[unit].outer(mesh_, axes.size());
 }
 
-std::span<const Axis> StateShard::axes_of(size_t unit, Kept kind) const {
+std::vector<Axis> StateShard::axes_of(size_t unit, Kept kind) const {
   if (kind == Kept::weight) return stored(unit).weights.axes;
   if (kind == Kept::gradient) return stored(unit).gradients.axes;
   return axes_of_cut(unit);

@@ -33,10 +33,6 @@ std::vector<int64_t> cut_evenly(std::span<const ElementRun> parameters, int64_t 
 /// the end of a row, whole rows, and the beginning of a row.
 std::vector<std::vector<ElementRun>> boxes_of_run(const Shape& shape, const ElementRun& run);
 
-/// Returns the first `count` of the axes that ShardAxes counts, of a mesh in the dense view, or
-/// those of the expert view that are within the same ranks.
-std::span<const Axis> cut_axes(const Mesh& mesh, MeshView view, int count);
-
 /// The way in which ranks share out the training state.
 struct StateSharing {
   ShardAxes axes;  ///< over which each part of it is cut
@@ -142,7 +138,7 @@ class StateShard {
   // The functions below are about the states, which are masters and moments.
 
   /// Returns the axes over which ranks share out the states of a unit; none if they do not.
-  std::span<const Axis> axes_of_cut(size_t unit) const {
+  std::vector<Axis> axes_of_cut(size_t unit) const {
     return cut_axes_of(unit, sharing_.axes.optimizer);
   }
   /// Returns the pieces into which the ranks that share out a unit's states cut its flat memory.
@@ -173,9 +169,9 @@ class StateShard {
   /// Returns the coordinates that decide which pieces of the parameters a rank has.
   std::vector<int> layout_key(int rank) const;
   /// Returns cut_axes() of a unit; none if no optimizer changes it.
-  std::span<const Axis> cut_axes_of(size_t unit, int count) const;
+  std::vector<Axis> cut_axes_of(size_t unit, int count) const;
   /// Returns the axes that cut a kept tensor of a unit.
-  std::span<const Axis> axes_of(size_t unit, Kept kind) const;
+  std::vector<Axis> axes_of(size_t unit, Kept kind) const;
   /// Returns the even pieces over the first `count` axes; not cut if they have one rank.
   FlatPieces even_pieces(const Layout& layout, size_t unit, int count) const;
   /// Returns the run of a unit's memory whose states this rank has. The unit is cut.

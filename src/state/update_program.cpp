@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "ops/collective/convert.h"
 #include "ops/collective/flat.h"
 #include "ops/collective/gather_units.h"

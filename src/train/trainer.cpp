@@ -193,7 +193,7 @@ TrainReport train(const RunConfig& config, const TrainOptions& options, const Lo
   const Mesh mesh =
       mesh_of_started_ranks(resolved, options.processes, options.ranks,
                             [&](const std::string& sentence) { logger.warn("{}", sentence); });
-  for (const std::string& sentence : without_effect(resolved, mesh.ranks())) {
+  for (const std::string& sentence : without_effect(resolved, &mesh)) {
     logger.warn("{}", sentence);
   }
   if (mesh.ranks() > 1) require_device_links(resolved.run.device);

@@ -135,7 +135,7 @@ TEST_F(ProcessesTest, GiveTheBitsOfThreadsOnTwoNodes) {
       return fmt::format("{}-{}", start, layout.name);
     };
     const auto nodes_of = [](int node_ranks) {
-      return set("parallel.node_ranks", std::to_string(node_ranks));
+      return set("parallel.levels", fmt::format("[{}]", node_ranks));
     };
     const auto on_threads = [&](const char* start, const Arguments& more) {
       const Result result =
@@ -162,12 +162,12 @@ TEST_F(ProcessesTest, GiveTheBitsOfThreadsOnTwoNodes) {
     expect_same("threads", "one");
     // Two nodes in one step, as threads do it.
     on_two_nodes("flat", nodes_of(layout.ranks));
-    expect_same("threads", "flat", {"parallel.node_ranks"});
+    expect_same("threads", "flat", {"parallel.levels"});
     // Gradients are summed by node, which threads do where it is said.
     EXPECT_THAT(on_two_nodes("two", {}),
                 HasSubstr(fmt::format("{} ranks ({})", ranks, layout.mesh)));
     on_threads("nodes", nodes_of(layout.ranks / 2));
-    expect_same("nodes", "two", {"parallel.node_ranks"});
+    expect_same("nodes", "two", {"parallel.levels"});
   }
 }
 

@@ -71,7 +71,7 @@ TEST_F(RunsOnTwoNodes, GoOnUnderAnotherLayout) {
 /// They meet in the first one's process, at an address of the network between them.
 TEST_F(RunsOnTwoNodes, MeetByTcp) {
   expect_run_of_threads_by_tcp(
-      joined(set("train.micro_batch", "1"), set("parallel.node_ranks", "2")));
+      joined(set("train.micro_batch", "1"), set("parallel.levels", "[2]")));
 }
 
 /// Each node has two of the four stages. Activations and gradients go between the nodes and within

@@ -94,6 +94,58 @@ TEST(Mesh, GroupsTheAxesOfASumByLevel) {
               ElementsAre(std::vector{flat.tensor(), flat.data()[0]}));
 }
 
+std::vector<std::string> names_within(const Mesh& mesh, const char* level,
+                                      MeshView view = MeshView::dense) {
+  const MeshLevel* found = mesh.find_level(level);
+  EXPECT_NE(found, nullptr) << level;
+  std::vector<std::string> names;
+  for (const Axis axis : mesh.axes_within(*found, view)) names.push_back(mesh.name(axis));
+  return names;
+}
+
+TEST(Mesh, LevelsOfTheNetworkFollowFromThoseOfData) {
+  using Levels = std::vector<MeshLevel>;
+  const auto levels = [](const MeshSizes& sizes) {
+    const Mesh mesh(sizes);
+    return Levels(mesh.levels().begin(), mesh.levels().end());
+  };
+  EXPECT_EQ(levels({}), (Levels{{"all", 1}}));
+  EXPECT_EQ(levels({.tensor = 2, .data = {4}}), (Levels{{"all", 8}}));
+  EXPECT_EQ(levels({.tensor = 2, .data = {4, 3}}), (Levels{{"node", 8}, {"all", 24}}));
+  EXPECT_EQ(levels({.data = {2, 2, 2, 3}}),
+            (Levels{{"pair", 2}, {"group.4", 4}, {"node", 8}, {"all", 24}}));
+  EXPECT_EQ(Mesh({.data = {2, 3}}).find_level("package"), nullptr);
+  EXPECT_THROW(Mesh({.data = {4, 2}, .levels = {{"node", 2}}}), InternalError);
+  EXPECT_THROW(Mesh({.tensor = 4, .data = {2}, .levels = {{"node", 3}}}), InternalError);
+}
+
+TEST(Mesh, KnowsTheAxesWithinALevelOfTheNetwork) {
+  const std::vector<MeshLevel> levels{{"pair", 2}, {"numa", 8}, {"node", 8}};
+  const Mesh data({.data = {2, 4, 2}, .expert = 4, .levels = levels});
+  EXPECT_THAT(names_within(data, "pair"), ElementsAre("tensor", "context", "pipeline", "data.0"));
+  EXPECT_THAT(names_within(data, "pair", MeshView::expert), ElementsAre());
+  EXPECT_THAT(names_within(data, "numa"),
+              ElementsAre("tensor", "context", "pipeline", "data.0", "data.1"));
+  EXPECT_EQ(names_within(data, "numa"), names_within(data, "node"));
+  EXPECT_THAT(names_within(data, "node", MeshView::expert),
+              ElementsAre("expert", "expert_data.0", "expert_data.1"));
+  EXPECT_EQ(names_within(data, "all").size(), 6U);
+  // A pair is half of a model's matrices. The level of data that stands for it has one rank.
+  const Mesh tensor({.tensor = 4, .data = {1, 2, 2}, .levels = levels});
+  EXPECT_THAT(names_within(tensor, "pair"), ElementsAre());
+  EXPECT_THAT(names_within(tensor, "node"),
+              ElementsAre("tensor", "context", "pipeline", "data.0", "data.1"));
+  // A pair is a stage, a node four of them.
+  const Mesh stages({.tensor = 2, .pipeline = 8, .data = {1, 1, 2}, .expert = 2, .levels = levels});
+  EXPECT_THAT(names_within(stages, "pair"), ElementsAre("tensor", "context"));
+  EXPECT_THAT(names_within(stages, "node"), ElementsAre("tensor", "context"));
+  EXPECT_THAT(names_within(stages, "node", MeshView::expert),
+              ElementsAre("expert", "expert_data.0", "expert_data.1"));
+  // Ranks 2 and 3, which share matrices, are in two groups of three ranks.
+  const Mesh crossed({.tensor = 2, .context = 3, .data = {1, 2}, .levels = {{"node", 3}}});
+  EXPECT_THAT(names_within(crossed, "node"), ElementsAre());
+}
+
 TEST(Mesh, NamesTheNumbersThatDoNotDivide) {
   EXPECT_THAT(error_of([] { Mesh({.tensor = 2, .data = {3}, .expert = 4}); }),
               AllOf(HasSubstr("parallel.expert = 4"), HasSubstr("6 ranks of a pipeline stage"),
@@ -159,6 +211,32 @@ RC_GTEST_PROP(Mesh, GroupsOfAnAxisPartTheRanks, ()) {
       RC_ASSERT(mesh.coordinate(members[position], axis) == static_cast<int>(position));
       RC_ASSERT(group(mesh, members[position], axis) == members);
     }
+  }
+}
+
+/// Ranks that differ along the axes within a level only are in one group of it. Along the next axis
+/// some are not.
+RC_GTEST_PROP(Mesh, AxesWithinALevelStayInItsGroups, ()) {
+  const Mesh mesh(any_sizes());
+  const MeshLevel level =
+      *rc::gen::elementOf(std::vector<MeshLevel>(mesh.levels().begin(), mesh.levels().end()));
+  const auto stays = [&](const std::vector<Axis>& axes) {
+    for (int rank = 0; rank < mesh.ranks(); ++rank) {
+      for (const int peer : mesh.group(rank, axes)) {
+        if (peer / level.ranks != rank / level.ranks) return false;
+      }
+    }
+    return true;
+  };
+  std::vector<Axis> dense = mesh.axes_within(level, MeshView::dense);
+  RC_ASSERT(stays(dense));
+  const std::vector<Axis> experts = mesh.axes_within(level, MeshView::expert);
+  RC_ASSERT(stays(experts));
+  for (const Axis next : mesh.axes_of(MeshView::dense)) {
+    if (std::ranges::find(dense, next) != dense.end()) continue;
+    dense.push_back(next);
+    RC_ASSERT(!stays(dense));
+    return;
   }
 }
 

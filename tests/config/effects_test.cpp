@@ -204,7 +204,9 @@ const std::vector<Example>& examples() {
        "the model is one chunk",
        1,
        2},
-      {"parallel.node_ranks", {"parallel.node_ranks=2"}, {}, {}, "one rank", 1, 2},
+      {"parallel.levels", {"parallel.levels=[2]"}, {}, {}, "one rank", 1, 2},
+      {"shard.weights", {"shard.weights=all"}, {}, {}, "one rank", 1, 2},
+      {"shard.gradients", {"shard.gradients=2"}, {}, {}, "one rank", 1, 2},
       {"shard.optimizer", {"shard.optimizer=all"}, {}, {}, "one rank", 1, 2},
       {"shard.gradients_wire", {"shard.gradients_wire=bf16"}, {}, {}, "one rank", 1, 2},
       {"optimizer.learning_rate",
@@ -266,7 +268,8 @@ std::vector<std::string> said(const std::vector<std::string>& base,
                               const std::vector<std::string>& set, int ranks) {
   std::vector<std::string> overrides = base;
   overrides.insert(overrides.end(), set.begin(), set.end());
-  return without_effect(parse("", overrides), ranks);
+  const Mesh mesh({.data = {ranks}});
+  return without_effect(parse("", overrides), &mesh);
 }
 
 /// The sentence about a key; empty if there is none.
@@ -344,13 +347,14 @@ TEST(Effects, NothingIsSaidOfKeysThatAreNotSetOrAskForNothing) {
 
 /// What a run writes lists every key. Reading it back says no more than the user's own file.
 TEST(Effects, NothingIsSaidOfAWrittenConfiguration) {
+  const Mesh one_rank;
   for (const std::string& family : words_of<Family>()) {
     const std::string text = to_toml(parse("", {"model.family=" + family}));
     EXPECT_THAT(text, HasSubstr("# muon_steps = 5  (no effect: optimizer.name is \"adamw\")"));
-    EXPECT_THAT(without_effect(parse(text), 1), IsEmpty()) << family;
+    EXPECT_THAT(without_effect(parse(text), &one_rank), IsEmpty()) << family;
   }
   const RunConfig vain = parse("", {"optimizer.muon_steps=7"});
-  EXPECT_EQ(without_effect(parse(to_toml(vain)), 1), without_effect(vain, 1));
+  EXPECT_EQ(without_effect(parse(to_toml(vain)), &one_rank), without_effect(vain, &one_rank));
 }
 
 TEST(Effects, AStepThatLearnsNothingIsNamed) {

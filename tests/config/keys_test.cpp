@@ -99,8 +99,15 @@ ConfigValue accepted_value(const Rule& rule) {
     }
     return names;
   }
+  if (const auto* either = std::get_if<NumberOrTextRule>(&rule)) {
+    return accepted_value(*rc::gen::arbitrary<bool>()
+                              ? Rule(IntegerRule{either->minimum, either->maximum})
+                              : Rule(TextRule{}));
+  }
   if (const auto* numbers = std::get_if<NumbersRule>(&rule)) {
-    if (*rc::gen::arbitrary<bool>()) return *rc::gen::elementOf(numbers->words);
+    if (!numbers->words.empty() && *rc::gen::arbitrary<bool>()) {
+      return *rc::gen::elementOf(numbers->words);
+    }
     return *rc::gen::container<std::vector<int64_t>>(
         rc::gen::inRange(numbers->minimum, numbers->maximum + 1));
   }

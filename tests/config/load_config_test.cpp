@@ -251,10 +251,9 @@ TEST(LoadConfig, RefusesPartsOfALayoutThatThisBuildLacks) {
   EXPECT_THAT(message_of("[parallel]\ncontext_mode = 'ring'\n"),
               HasSubstr("test.toml:2: parallel.context_mode = \"ring\": this build does not have "
                         "it; give \"all_gather\", or leave"));
-  EXPECT_THAT(message_of("[shard]\nweights = 'node'\n"),
+  EXPECT_THAT(message_of("[shard]\nsecondary = 'node'\n"),
               HasSubstr("does not have it; give \"none\", or leave"));
-  EXPECT_THAT(message_of("[shard]\ngradients = 'all'\n"), HasSubstr("does not have it"));
-  EXPECT_THAT(message_of("[shard]\nlevels = [2, 4]\n"), HasSubstr("does not have it"));
+  EXPECT_THAT(message_of("[shard]\nweights_wire = 'int8'\n"), HasSubstr("does not have it"));
 }
 
 TEST(LoadConfig, TakesWhatAsksForNothingOfALayout) {

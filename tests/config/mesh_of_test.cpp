@@ -51,32 +51,60 @@ TEST(MeshOf, GivesDataTheRanksThatAreLeft) {
   EXPECT_EQ(experts.size(experts.expert_data()[0]), 2);
 }
 
-TEST(MeshOf, GivesTheDataAxisTheLevelsOfItsNodes) {
+TEST(MeshOf, GivesTheDataAxisTheLevelsOfTheNetwork) {
   const auto text = [](const std::vector<std::string>& keys, int ranks) {
     return mesh_of(layout(keys), ranks).text();
   };
-  EXPECT_EQ(text({"parallel.tensor=2", "parallel.node_ranks=4"}, 8),
+  EXPECT_EQ(text({"parallel.tensor=2", "parallel.levels=[4]"}, 8),
             "2 tensor x 2 data.0 x 2 data.1");
-  EXPECT_EQ(text({"parallel.tensor=4", "parallel.node_ranks=2"}, 8), "4 tensor x 2 data.1");
-  EXPECT_EQ(text({"parallel.node_ranks=1"}, 4), "4 data.1");
-  EXPECT_EQ(text({"parallel.tensor=2", "parallel.node_ranks=8"}, 8), "2 tensor x 4 data");
-  EXPECT_THAT(refusal({"parallel.node_ranks=3"}, 4),
-              HasSubstr("parallel.node_ranks (3) does not divide the 4 ranks"));
-  EXPECT_THAT(refusal({"parallel.tensor=3", "parallel.node_ranks=2"}, 12),
-              AllOf(HasSubstr("parallel.node_ranks (2) and the 3 ranks that share a model"),
-                    HasSubstr("12 to sum gradients in one step")));
+  EXPECT_EQ(text({"parallel.tensor=4", "parallel.levels=[2]"}, 8), "4 tensor x 2 data.1");
+  EXPECT_EQ(text({"parallel.levels=[1]"}, 4), "4 data.1");
+  EXPECT_EQ(text({"parallel.tensor=2", "parallel.levels=[8]"}, 8), "2 tensor x 4 data");
+  EXPECT_EQ(text({"parallel.levels=[2, 3]"}, 12), "2 data.0 x 3 data.1 x 2 data.2");
+  EXPECT_EQ(text({"parallel.levels=[2, 6]"}, 12), "2 data.0 x 6 data.1") << "one node";
+  EXPECT_EQ(text({"parallel.tensor=2", "parallel.levels=[2, 3]"}, 12),
+            "2 tensor x 3 data.1 x 2 data.2");
+  EXPECT_THAT(refusal({"parallel.levels=[3]"}, 4),
+              HasSubstr("parallel.levels ([3]): the 3 ranks of a node do not divide the 4 ranks"));
+  EXPECT_THAT(refusal({"parallel.tensor=3", "parallel.levels=[2, 3]"}, 12),
+              AllOf(HasSubstr("parallel.levels ([2, 3]): of the 2 ranks of a pair and the 3 ranks"),
+                    HasSubstr("[12] to sum gradients in one step")));
 }
 
-/// The number that was found is of one start, and the key, which is the user's, comes first.
-TEST(MeshOf, TakesTheNodesThatWereFoundWhereTheKeyIsNotSet) {
-  EXPECT_EQ(mesh_of(layout({}), 12, 6).text(), "6 data.0 x 2 data.1");
-  EXPECT_EQ(mesh_of(layout({"parallel.node_ranks=4"}), 12, 6).text(), "4 data.0 x 3 data.1");
-  EXPECT_EQ(mesh_of(layout({"parallel.node_ranks=12"}), 12, 6).text(), "12 data");
+TEST(MeshOf, NamesTheLevelsThatTheKeyLists) {
+  const auto levels = [](const std::vector<std::string>& keys, int ranks) {
+    const Mesh mesh = mesh_of(layout(keys), ranks);
+    std::vector<std::string> result;
+    for (const MeshLevel& level : mesh.levels()) {
+      result.push_back(fmt::format("{} {}", level.name, level.ranks));
+    }
+    return result;
+  };
+  EXPECT_THAT(levels({}, 12), ElementsAre("node 12", "all 12"));
+  EXPECT_THAT(levels({"parallel.levels=[2, 3]"}, 12), ElementsAre("pair 2", "node 6", "all 12"));
+  EXPECT_THAT(levels({"parallel.levels=[3, 2, 2]"}, 12),
+              ElementsAre("group.3 3", "group.6 6", "node 12", "all 12"));
+  EXPECT_THAT(levels({"parallel.tensor=4", "parallel.levels=[2]"}, 12),
+              ElementsAre("node 2", "all 12"));
+}
+
+TEST(MeshOf, RefusesALevelOfOneGroup) {
+  EXPECT_THAT(error_of([] { layout({"parallel.levels=[2, 1]"}); }),
+              HasSubstr("parallel.levels ([2, 1]): a group of one group is no level of its own; "
+                        "leave out the 1"));
+}
+
+/// The levels that were found are of one start, and the key, which is the user's, comes first.
+TEST(MeshOf, TakesTheLevelsThatWereFoundWhereTheKeyIsNotSet) {
+  const std::vector<MeshLevel> found{{"package", 3}, {"node", 6}};
+  EXPECT_EQ(mesh_of(layout({}), 12, found).text(), "3 data.0 x 2 data.1 x 2 data.2");
+  EXPECT_EQ(mesh_of(layout({"parallel.levels=[4]"}), 12, found).text(), "4 data.0 x 3 data.1");
+  EXPECT_EQ(mesh_of(layout({"parallel.levels=[12]"}), 12, found).text(), "12 data");
 }
 
 /// An evaluation sums no gradients, and may have fewer ranks than a node of the training.
-TEST(MeshOf, OfAModelThatDoesNotTrainHasNoNodes) {
-  const RunConfig config = layout({"parallel.node_ranks=4"});
+TEST(MeshOf, OfAModelThatDoesNotTrainHasNoLevels) {
+  const RunConfig config = layout({"parallel.levels=[4]"});
   EXPECT_EQ(mesh_for_inference(config, 1).ranks(), 1);
   EXPECT_EQ(mesh_for_inference(config, 8).text(), "8 data");
 }
@@ -111,6 +139,11 @@ class NamedProcesses final : public Processes {
       : hosts_(std::move(hosts)), rank_(rank) {}
   int rank() const override { return rank_; }
   std::span<const std::string> hosts() const override { return hosts_; }
+  std::vector<RankPlace> places() override {
+    std::vector<RankPlace> result;
+    for (const std::string& host : hosts_) result.push_back({host});
+    return result;
+  }
   void set_timeout(std::chrono::milliseconds) override {}
   Communicator group(std::span<const int>, std::string_view) override {
     throw Error("they do not meet");
@@ -130,7 +163,7 @@ class NamedProcesses final : public Processes {
 struct OfRun {
   OfRun(const std::vector<std::string>& keys, const std::vector<std::string>& machines,
         int rank = 0) {
-    const NamedProcesses processes(machines, rank);
+    NamedProcesses processes(machines, rank);
     const auto note = [&](const std::string& sentence) { said.push_back(sentence); };
     mesh = mesh_of_started_ranks(layout(keys, true), &processes, 1, note).text();
   }
@@ -144,12 +177,13 @@ TEST(MeshOf, OfProcessesHasTheNodesOfTheirMachines) {
   EXPECT_EQ(found.mesh, "3 data.0 x 2 data.1");
   EXPECT_THAT(found.said, IsEmpty());
   EXPECT_EQ(OfRun({}, {"a", "a", "a"}).mesh, "3 data");
-  EXPECT_EQ(OfRun({"parallel.node_ranks=6"}, two_nodes).mesh, "6 data");
+  EXPECT_EQ(OfRun({"parallel.levels=[6]"}, two_nodes).mesh, "6 data");
   const OfRun in_turns({}, {"a", "b", "a", "b"});
   EXPECT_EQ(in_turns.mesh, "4 data");
   EXPECT_THAT(in_turns.said,
               ElementsAre(HasSubstr("summed over all machines in one step: rank 2 is on a")));
   EXPECT_THAT(OfRun({}, {"a", "b", "a", "b"}, 1).said, IsEmpty()) << "one rank says it for all";
+  EXPECT_THAT(OfRun({"parallel.levels=[4]"}, {"a", "b", "a", "b"}).said, IsEmpty());
 }
 
 TEST(MeshOf, SaysWhatOfTheGradientsIsNotSummedByNode) {
@@ -160,7 +194,7 @@ TEST(MeshOf, SaysWhatOfTheGradientsIsNotSummedByNode) {
   EXPECT_EQ(model.mesh, "4 tensor x 2 data.1");
   EXPECT_THAT(model.said, ElementsAre(HasSubstr("4 ranks share a model, and a node has 2")));
   std::vector<std::string> of_threads;
-  mesh_of_started_ranks(layout({"parallel.node_ranks=3", "parallel.expert=2"}, true), nullptr, 6,
+  mesh_of_started_ranks(layout({"parallel.levels=[3]", "parallel.expert=2"}, true), nullptr, 6,
                         [&](const std::string& sentence) { of_threads.push_back(sentence); });
   EXPECT_EQ(of_threads, experts.said);
 }

@@ -51,6 +51,22 @@ TEST(Explain, CountsOneRingOfTheGradientsForDataParallelism) {
   EXPECT_EQ(json["layout"]["axes"]["data"], 4);
 }
 
+TEST(Explain, ShowsTheLevelsOfTheNetwork) {
+  const RunConfig config = dense({"parallel.tensor=2", "parallel.levels=[2, 2]"});
+  const std::string text = explain(config, plan_of(config, 8), {});
+  EXPECT_THAT(text, HasSubstr("level  ranks  axes within it\n"
+                              "pair       2  tensor\n"
+                              "node       4  tensor x data.1\n"
+                              "all        8  tensor x data.1 x data.2\n"));
+  const Json levels = json_of(config, 8)["layout"]["levels"];
+  ASSERT_EQ(levels.size(), 3U);
+  EXPECT_EQ(levels[1], (Json{{"name", "node"},
+                             {"ranks", 4},
+                             {"axes", {"tensor", "data.1"}},
+                             {"expert_axes", {"expert_data.0", "expert_data.1"}}}));
+  EXPECT_THAT(explain(dense(), plan_of(dense(), 1), {}), Not(HasSubstr("axes within it")));
+}
+
 TEST(Explain, SaysWhereARunDoesNotFit) {
   EXPECT_EQ(explain_fit(dense(), plan_of(dense(), 1)), "");
   const RunConfig huge = dense({"model.hidden_size=65536", "model.vocabulary_size=1000000"});

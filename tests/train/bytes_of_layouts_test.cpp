@@ -137,6 +137,7 @@ TEST(BytesOfLayouts, CountedByTheTransportAreThoseThatEveryOperationSays) {
         trial(uneven(mixture()), {.tensor = 2, .context = 2, .data = {2}, .expert = 4},
               ExpertExchange::all_to_all),
         trial(mixture(), {.data = {2, 2}, .expert = 2}, ExpertExchange::all_to_all),
+        trial(mixture(), {.data = {2, 2, 2}, .expert = 2}),
         trial(mixture(), {.tensor = 2, .data = {2, 2}, .expert = 2})}) {
     const CountedStep step(tried);
     int met = 0;

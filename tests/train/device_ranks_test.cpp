@@ -63,7 +63,7 @@ TEST_F(DeviceRanks, FollowTheCurveOfOneRankOnTheProcessor) {
   for (const Layout& layout : std::vector<Layout>{
            {"data", 2, {"train.micro_batch=1"}},
            {"context", 2, {"parallel.context=2"}},
-           {"nodes", 4, {"train.micro_batch=1", "parallel.node_ranks=2"}},
+           {"nodes", 4, {"train.micro_batch=1", "parallel.levels=[2]"}},
            {"data and context", 4, {"train.micro_batch=1", "parallel.context=2"}},
            {"tensor", 2, {"parallel.tensor=2"}},
            {"tensor and data", 4, {"train.micro_batch=1", "parallel.tensor=2"}},
@@ -92,7 +92,7 @@ TEST_F(DeviceRanks, ShareExpertsByAllGather) {
 
 /// Gradients in bf16 are rounded, but not lost.
 TEST_F(DeviceRanks, SumGradientsInBf16AsTheProcessorDoes) {
-  const std::vector<std::string> keys{"train.micro_batch=1", "parallel.node_ranks=2",
+  const std::vector<std::string> keys{"train.micro_batch=1", "parallel.levels=[2]",
                                       "shard.gradients_wire=\"bf16\""};
   std::vector<std::string> on_processor = keys;
   on_processor.insert(on_processor.end(),
@@ -111,10 +111,10 @@ TEST_F(DeviceRanks, ShareOutTheOptimizersStates) {
     std::vector<std::string> keys;
   };
   for (const auto& [name, keys] : std::vector<Layout>{
-           {"node", {"parallel.node_ranks=4"}},
-           {"nodes", {"parallel.node_ranks=2"}},
+           {"node", {"parallel.levels=[4]"}},
+           {"nodes", {"parallel.levels=[2]"}},
            {"muon",
-            {"parallel.node_ranks=2", "model.feed_forward_size=301", "model.layers=1",
+            {"parallel.levels=[2]", "model.feed_forward_size=301", "model.layers=1",
              "optimizer.name=\"muon\""}},
        }) {
     SCOPED_TRACE(name);

@@ -32,21 +32,19 @@ const std::vector<SharedRun> kSharedRuns{
     {"TwoRanks", 2, false, {"train.micro_batch=1"}},
     {"FourRanks", 4, false, {"train.micro_batch=1"}},
     {"EightRanks", 8, false, {"train.micro_batch=1"}},
-    {"TwoNodes", 4, false, {"train.micro_batch=1", "parallel.node_ranks=2"}},
+    {"TwoNodes", 4, false, {"train.micro_batch=1", "parallel.levels=[2]"}},
+    {"PairsOfTwoNodes", 8, false, {"train.micro_batch=1", "parallel.levels=[2, 2]"}},
     {"Tensor", 4, false, {"parallel.tensor=2"}},
     {"Context", 4, false, {"parallel.context=2"}},
-    {"ContextOnNodes", 8, false, {"parallel.context=2", "parallel.node_ranks=4"}},
+    {"ContextOnNodes", 8, false, {"parallel.context=2", "parallel.levels=[4]"}},
     {"Experts", 4, true, {"train.micro_batch=1", "parallel.expert=2"}},
-    {"ExpertsOnNodes",
-     8,
-     true,
-     {"parallel.tensor=2", "parallel.expert=2", "parallel.node_ranks=4"}},
+    {"ExpertsOnNodes", 8, true, {"parallel.tensor=2", "parallel.expert=2", "parallel.levels=[4]"}},
     {"Fp32", 4, false, {"train.micro_batch=1", "train.precision=\"fp32\""}},
     {"Bf16", 4, true, {"train.micro_batch=1", "train.precision=\"bf16\""}},
     {"Bf16Gradients",
      4,
      false,
-     {"train.micro_batch=1", "train.precision=\"bf16\"", "parallel.node_ranks=2",
+     {"train.micro_batch=1", "train.precision=\"bf16\"", "parallel.levels=[2]",
       "shard.gradients_wire=\"bf16\""}},
     {"Bf16GradientsOfContext",
      4,
@@ -63,7 +61,7 @@ const std::vector<SharedRun> kMuonRuns{
      {"train.micro_batch=1", "train.global_batch=6", "model.layers=2", kByMuon}},
     {"MuonFourRanks", 4, true, {"train.micro_batch=1", kByMuon}},
     {"MuonEightRanks", 8, false, {"train.micro_batch=1", "train.precision=\"bf16\"", kByMuon}},
-    {"MuonTensor", 8, false, {"parallel.tensor=2", "parallel.node_ranks=4", kByMuon}},
+    {"MuonTensor", 8, false, {"parallel.tensor=2", "parallel.levels=[4]", kByMuon}},
     {"MuonUneven", 4, false, {"parallel.tensor=2", "model.feed_forward_size=301", kByMuon}},
     {"MuonBlocks",
      4,
@@ -180,8 +178,9 @@ TEST_F(SharedStatesOfRanks, TakeTheMemoryOfTheirPiece) {
 }
 
 TEST_F(SharedStatesOfRanks, RefuseOtherWordsByName) {
-  EXPECT_THAT(error_of([&] { config("none", {"shard.optimizer=\"data.0\""}); }),
-              AllOf(HasSubstr("shard.optimizer"), HasSubstr("none"), HasSubstr("all")));
+  const RunConfig other = config("none", {"shard.optimizer=\"data.0\""});
+  EXPECT_THAT(error_of([&] { mesh_of(other, 2); }),
+              AllOf(HasSubstr("shard.optimizer"), HasSubstr("\"node\", \"all\"")));
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ class Draw {
                                          : shared == 4 ? std::vector<int64_t>{1, 2}
                                                        : std::vector<int64_t>{1, 2, 4});
     drawn.ranks = static_cast<int>(shared * data);
-    if (one_in(4)) parallel.node_ranks = drawn.ranks / 2;
+    if (one_in(4)) parallel.levels = levels(drawn.ranks);
     config.run.threads = 1;
     const int64_t pieces = (parallel.context > 1 ? 2 * parallel.context : 1) * parallel.tensor;
     config.data.directory = "none";
@@ -58,7 +58,7 @@ class Draw {
     config.data.document_mask = one_in(2);
     if (one_in(4)) drawn.options.context = positions(pieces);
     train(config, data);
-    config.shard.optimizer = one_of<ShardOver>({ShardOver::none, ShardOver::all});
+    config.shard.optimizer = one_of<ShardPlacement>({{"none"}, {"all"}});
     config.shard.gradients_wire = one_of<WireFormat>({WireFormat::fp32, WireFormat::bf16});
     config.optimizer.name = one_of<OptimizerName>({OptimizerName::adamw, OptimizerName::muon});
     // Blocks are another algorithm where ranks share a matrix.
@@ -73,6 +73,11 @@ class Draw {
     return values[random_() % values.size()];
   }
   bool one_in(uint64_t times) { return random_() % times == 0; }
+  /// Two nodes, with pairs of ranks in them or not.
+  std::vector<int64_t> levels(int64_t ranks) {
+    if (ranks < 8 || one_in(2)) return {ranks / 2};
+    return {2, ranks / 4};
+  }
 
   ModelConfig model() {
     const auto family =

@@ -54,6 +54,17 @@ RunConfig small_mixture() {
 class VerifyTest : public ::testing::Test {
  protected:
   RunConfig config_ = small_mixture();
+  /// Expects that eight ranks have this mesh and compute the model, with both wires of gradients.
+  void expect_is_one_rank(const std::string& layout) {
+    const Mesh mesh = mesh_of(config_, 8);
+    ASSERT_EQ(mesh.text(), layout);
+    for (const WireFormat wire : {WireFormat::fp32, WireFormat::bf16}) {
+      config_.shard.gradients_wire = wire;
+      const Verification found = verify(config_, mesh, {});
+      EXPECT_TRUE(found.passed()) << verification_text(found);
+    }
+  }
+
   Mesh mesh_ = mesh_of(config_, 4);
 };
 
@@ -72,18 +83,15 @@ TEST_F(VerifyTest, ALayoutOfTensorExpertAndDataIsTheModelOfOneRank) {
   EXPECT_GT(rounding, 0);
 }
 
-/// Two nodes of four ranks each. Gradients that travel in bf16 do so where the run has fp32; what
-/// is compared in fp64 is not rounded.
+/// Two nodes of four ranks each that share models in twos, or of two pairs each. Gradients that
+/// travel in bf16 do so where the run has fp32; what is compared in fp64 is not rounded.
 TEST_F(VerifyTest, ALayoutOfNodesIsTheModelOfOneRank) {
   config_.parallel.expert = 2;
-  config_.parallel.node_ranks = 4;
-  const Mesh mesh = mesh_of(config_, 8);
-  ASSERT_EQ(mesh.text(), "2 tensor x 2 data.0 x 2 data.1, 2 expert");
-  for (const WireFormat wire : {WireFormat::fp32, WireFormat::bf16}) {
-    config_.shard.gradients_wire = wire;
-    const Verification found = verify(config_, mesh, {});
-    EXPECT_TRUE(found.passed()) << verification_text(found);
-  }
+  config_.parallel.levels = {4};
+  expect_is_one_rank("2 tensor x 2 data.0 x 2 data.1, 2 expert");
+  config_.parallel.tensor = 1;
+  config_.parallel.levels = {2, 2};
+  expect_is_one_rank("2 data.0 x 2 data.1 x 2 data.2, 2 expert");
 }
 
 TEST_F(VerifyTest, OneRankTakesTheBalanceLossesSetsOfTokens) {

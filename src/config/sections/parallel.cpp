@@ -70,10 +70,12 @@ ConfigSection parallel_section() {
            {counts_capacity, "micro_batch"},
            "the tokens that model.capacity_factor counts, and among which experts drop: those of "
            "the micro-batch of all ranks, as on one rank, or those of each rank")
-      .key("node_ranks", &ParallelSection::node_ranks, whole(0, kMostRanks),
-           {sums_by_node, int64_t{0}},
-           "ranks of a node: gradients are summed within nodes first, then among them; 0: as the "
-           "machines of the run's processes have them; the number of all ranks: in one step")
+      .key("levels", &ParallelSection::levels, NumbersRule{.minimum = 1, .maximum = kMostRanks},
+           {sums_by_level, std::vector<int64_t>()},
+           "levels of the network, innermost first: [2, 4] for nodes of four pairs of ranks; "
+           "gradients are summed within pairs, then within nodes, then among them; empty: as the "
+           "run's processes are on packages and machines; only the number of all ranks: in one "
+           "step")
       .section();
 }
 

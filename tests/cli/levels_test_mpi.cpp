@@ -10,10 +10,11 @@ namespace tessera {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using testing::joined;
 using ::testing::Not;
 
-class NodeRanksOfProcesses : public ::testing::Test {
+class LevelsOfProcesses : public ::testing::Test {
  protected:
   void SetUp() override {
     testing::prepare_small_data(folder_.path());
@@ -37,20 +38,20 @@ class NodeRanksOfProcesses : public ::testing::Test {
 
 /// The configuration that a run wrote goes on with twice and with half as many processes, and
 /// evaluates on one rank.
-TEST_F(NodeRanksOfProcesses, AreNotWrittenIntoTheConfiguration) {
+TEST_F(LevelsOfProcesses, AreNotWrittenIntoTheConfiguration) {
   const auto first = train(2, folder_ / "run.toml", 2);
   ASSERT_EQ(first.status, 0) << first.output;
   const fs::path config = folder_ / "run" / "config.toml";
   const fs::path saved = folder_ / "run" / "checkpoints" / "step-00000002" / "config.toml";
   for (const fs::path& written : {config, saved}) {
-    EXPECT_EQ(load_config(written).parallel.node_ranks, 0) << written;
+    EXPECT_THAT(load_config(written).parallel.levels, IsEmpty()) << written;
   }
   for (const int processes : {4, 1}) {
     SCOPED_TRACE(processes);
     const auto resumed = train(processes, config, processes == 4 ? 4 : 6, {"--resume"});
     EXPECT_EQ(resumed.status, 0) << resumed.output;
     EXPECT_THAT(resumed.output, HasSubstr("going on after step"));
-    EXPECT_THAT(resumed.output, Not(HasSubstr("node_ranks")));
+    EXPECT_THAT(resumed.output, Not(HasSubstr("parallel.levels")));
     EXPECT_THAT(resumed.output, Not(HasSubstr("data.0"))) << "one machine has one level";
   }
   const auto evaluated =

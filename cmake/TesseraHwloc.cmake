@@ -1,0 +1,16 @@
+# hwloc says which ranks of a machine share a package or memory. Files *_hwloc.cpp are compiled where it is found.
+set(TESSERA_HWLOC "AUTO" CACHE STRING "Find packages and NUMA nodes by hwloc: ON, OFF, or AUTO for on where it is found")
+set_property(CACHE TESSERA_HWLOC PROPERTY STRINGS AUTO ON OFF)
+
+if(TESSERA_HWLOC STREQUAL "AUTO")
+  set(TESSERA_HWLOC OFF)
+  if(NOT TESSERA_FUZZ)
+    pkg_check_modules(hwloc QUIET IMPORTED_TARGET hwloc>=2)
+    if(hwloc_FOUND)
+      set(TESSERA_HWLOC ON)
+    endif()
+  endif()
+elseif(TESSERA_HWLOC)
+  pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc>=2)
+endif()
+message(STATUS "Packages and NUMA nodes by hwloc: ${TESSERA_HWLOC}")
