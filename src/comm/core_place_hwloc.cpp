@@ -13,8 +13,10 @@ using CoreSet = std::unique_ptr<hwloc_bitmap_s, decltype(&hwloc_bitmap_free)>;
 
 /// Returns the number of the first part of a kind that has all of these cores; -1 if none has.
 int part_with(hwloc_topology* machine, hwloc_obj_type_t kind, const CoreSet& cores) {
-  for (hwloc_obj_t part = nullptr;
-       (part = hwloc_get_next_obj_by_type(machine, kind, part)) != nullptr;) {
+  const auto after = [&](hwloc_obj_t part) {
+    return hwloc_get_next_obj_by_type(machine, kind, part);
+  };
+  for (hwloc_obj_t part = after(nullptr); part != nullptr; part = after(part)) {
     if (hwloc_bitmap_isincluded(cores.get(), part->cpuset) != 0) {
       return static_cast<int>(part->logical_index);
     }
