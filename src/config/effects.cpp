@@ -3,9 +3,11 @@
 #include "config/effects.h"
 
 #include <algorithm>
+#include <array>
 
 #include <fmt/format.h>
 
+#include "base/words.h"
 #include "config/pipeline_of.h"
 #include "state/shard_axes.h"
 
@@ -156,6 +158,36 @@ std::string cuts_by(const ShardPlacement& placement, const Circumstances& here) 
                                 ? fmt::format("the run ({})", mesh.text())
                                 : fmt::format("a group of the level {}", placement.text());
   return fmt::format("no two ranks of {} hold the same weights", where);
+}
+
+std::string gathers_weights(const Circumstances& here) {
+  if (here.config.shard.weights.is_none()) return "shard.weights is \"none\"";
+  return cuts_by(here.config.shard.weights, here);
+}
+
+std::string has_second_copies(const Circumstances& here) {
+  std::string why = gathers_weights(here);
+  if (!why.empty()) return why;
+  if (!here.config.shard.gather_again) return "shard.gather_again is false";
+  if (here.config.shard.secondary.is_none()) return "shard.secondary is \"none\"";
+  return cuts_by(here.config.shard.secondary, here);
+}
+
+std::string sends_integers(const Circumstances& here) {
+  const ShardConfig& shard = here.config.shard;
+  const std::array formats{shard.weights_wire, shard.secondary_wire, shard.gradients_wire};
+  const auto is_quantised = [](WireFormat format) { return Wire{format}.is_quantised(); };
+  if (std::ranges::none_of(formats, is_quantised)) return "nothing travels as integers";
+  return several_ranks(here);
+}
+
+std::string feeds_errors(const Circumstances& here) {
+  const ShardConfig& shard = here.config.shard;
+  if (!Wire{shard.gradients_wire}.is_quantised()) {
+    return fmt::format("shard.gradients_wire is \"{}\"", word(shard.gradients_wire));
+  }
+  if (shard.gradients.is_none()) return "shard.gradients is \"none\"";
+  return cuts_by(shard.gradients, here);
 }
 
 std::string several_chunks(const Circumstances& here) {

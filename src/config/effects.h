@@ -68,6 +68,11 @@ std::string cuts_state(const Circumstances& here) {
   return cuts_by(here.config.shard.*Part, here);
 }
 
+std::string gathers_weights(const Circumstances& here);
+std::string has_second_copies(const Circumstances& here);
+std::string sends_integers(const Circumstances& here);
+std::string feeds_errors(const Circumstances& here);
+
 // [data]
 std::string several_sources(const Circumstances& here);
 std::string token_files(const Circumstances& here);

@@ -35,8 +35,6 @@ struct AbsentKey {
 std::vector<AbsentKey> absent_keys() {
   const std::vector<ConfigValue> none{std::string("none")};
   return {{"parallel", "context_mode", {std::string("all_gather")}},
-          {"shard", "secondary", none},
-          {"shard", "weights_wire", {}}};
 }
 
 /// Returns "give 1, or " with the values that ask for nothing; empty without such values.

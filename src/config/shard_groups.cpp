@@ -84,6 +84,7 @@ void add_shard_groups(const RunConfig& config, int ranks, std::vector<MeshLevel>
   groups.add("shard.weights", config.shard.weights);
   groups.add("shard.gradients", config.shard.gradients);
   groups.add("shard.optimizer", config.shard.optimizer);
+  groups.add("shard.secondary", config.shard.secondary);
 }
 
 }  // namespace tessera

@@ -84,14 +84,21 @@ void validate_device(const RunConfig& config, Contradictions& found) {
 }
 
 void validate_wire(const RunConfig& config, Contradictions& found) {
-  if (config.shard.gradients_wire == WireFormat::fp32 ||
-      config.train.precision != Precision::fp64) {
-    return;
+  const ShardConfig& shard = config.shard;
+  const auto check = [&](const char* key, WireFormat format) {
+    if (format == WireFormat::fp32 || config.train.precision != Precision::fp64) return;
+    found.add(
+        "shard.{0} is \"{1}\" and train.precision \"fp64\": numbers of fp64 travel as they are; set "
+        "{0} to \"fp32\", or choose another precision",
+        key, word(format));
+  };
+  check("weights_wire", shard.weights_wire);
+  check("secondary_wire", shard.secondary_wire);
+  check("gradients_wire", shard.gradients_wire);
+  if (shard.block % 2 != 0) {
+    found.add("shard.block ({}) is odd; choose an even number, so that two integers share a byte",
+              shard.block);
   }
-  found.add(
-      "shard.gradients_wire is \"{}\" and train.precision \"fp64\": gradients of fp64 travel as "
-      "they are; set gradients_wire to \"fp32\", or choose another precision",
-      word(config.shard.gradients_wire));
 }
 
 void validate_rates(const OptimizerConfig& optimizer, Contradictions& found) {

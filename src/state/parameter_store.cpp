@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <utility>
 
 #include "base/words.h"
@@ -148,6 +149,26 @@ void ParameterStore::initialize(uint64_t seed, int threads) const {
     });
   }
   masters_to_weights();
+}
+
+void ParameterStore::forget_errors() const {
+  std::set<std::string> forgotten;
+  for (int program = 0; program < std::ssize(executor_.plan().programs); ++program) {
+    const std::vector<ValueInfo>& values = executor_.program(program).values();
+    for (size_t id = 0; id < values.size(); ++id) {
+      const ValueInfo& info = values[id];
+      if (info.kind != ValueKind::state || !info.name.starts_with(kErrorPrefix)) continue;
+      if (!forgotten.insert(info.name).second) continue;
+      const Tensor& error = executor_.tensor(Value{static_cast<int>(id)}, program);
+      if (error.accelerator() == nullptr) {
+        error.fill_zero();
+      } else {
+        const Tensor zeros(error.shape(), error.dtype());
+        zeros.fill_zero();
+        upload({zeros.raw(), static_cast<size_t>(zeros.bytes())}, error);
+      }
+    }
+  }
 }
 
 void ParameterStore::masters_to_weights() const {

@@ -89,6 +89,9 @@ class ParameterStore {
 
   /// Draws the first values from the seed (see initialize()).
   void initialize(uint64_t seed, int threads) const;
+  /// Forgets the rounding errors of gradients (kErrorPrefix). A checkpoint has none, so a run
+  /// that goes on and one that is resumed forget them alike.
+  void forget_errors() const;
   /// Rounds the masters to the weights that the programs compute with. Must follow a load.
   void masters_to_weights() const;
 

@@ -104,7 +104,12 @@ ShardAxes shard_axes(const ShardConfig& config, const Mesh& mesh) {
   const Part optimizer = part_of("shard.optimizer", config.optimizer, mesh);
   require_within(weights, gradients, mesh);
   require_within(gradients, optimizer, mesh);
-  return {.weights = weights.axes, .gradients = gradients.axes, .optimizer = optimizer.axes};
+  const Part secondary = part_of("shard.secondary", config.secondary, mesh);
+  require_within(secondary, optimizer, mesh);
+  return {.weights = weights.axes,
+          .gradients = gradients.axes,
+          .optimizer = optimizer.axes,
+          .secondary = secondary.axes};
 }
 
 }  // namespace tessera

@@ -26,7 +26,13 @@ struct ShardConfig {
   ShardPlacement weights = {};
   ShardPlacement gradients = {};                 ///< the main gradients
   ShardPlacement optimizer = {};                 ///< masters and moments
-  WireFormat gradients_wire = WireFormat::fp32;  ///< the format in which gradients are sent
+  ShardPlacement secondary = {};                 ///< a second copy of sharded weights (hpZ)
+  bool gather_again = true;                      ///< see CutUnitOptions::gathers_again
+  WireFormat weights_wire = WireFormat::fp32;    ///< in which gathers of frames send weights
+  WireFormat secondary_wire = WireFormat::fp32;  ///< that of the second copy
+  WireFormat gradients_wire = WireFormat::fp32;  ///< in which gradients are sent
+  int64_t block = 256;         ///< the elements of a block of integers that have one scale
+  double error_feedback = 0;   ///< see CutUnitOptions::error_feedback
 };
 
 }  // namespace tessera

@@ -73,15 +73,18 @@ class UnitValues {
     return result;
   }
 
+  /// Returns the masters of a unit, rounded to its dtype.
+  Value rounded_masters(size_t unit, const Weights& weights) {
+    return cast(builder_, weights.master, units_[unit].dtype);
+  }
+
   /// Appends what gives each rank all weights that it stores, of which it has updated a piece. If
-  /// the states are rearranged, it has updated masters alone: their pieces, rounded, are sent to the
-  /// ranks that have these pieces of the weights. Then all stored weights are gathered. Appends
-  /// nothing if each rank has updated all that it stores.
-  void gather(size_t unit, const Weights& weights) {
+  /// the states are rearranged, the piece is `rearranged`, which is sent to the ranks that have
+  /// these elements of the weights. Then all stored weights are gathered. Appends nothing if each
+  /// rank has updated all that it stores.
+  void gather(size_t unit, const Weights& weights, Value rearranged) {
     if (shard_.is_rearranged(unit)) {
-      const std::string& name = units_[unit].name;
-      move_pieces_into(builder_, "weights:" + name,
-                       cast(builder_, weights.master, units_[unit].dtype), shard_.cut(unit),
+      move_pieces_into(builder_, "weights:" + units_[unit].name, rearranged, shard_.cut(unit),
                        weights.own, shard_.even_cut(unit));
     }
     const size_t held = shard_.stored(unit).weights.axes.size();
@@ -193,7 +196,8 @@ class UpdateWriter {
     apply_adamw();
     apply_muon();
     for (size_t unit = 0; unit < units_.size(); ++unit) {
-      if (updates(unit)) values_.gather(unit, weights_[unit]);
+      if (!updates(unit)) continue;
+      values_.gather(unit, weights_[unit], states_[unit].weight.value_or(states_[unit].master));
     }
     if (shard_.sharing().axes.secondary > 0) advance_version(builder_, weights_version(builder_));
     end_balance(builder_, units_, balance_, std::span(totals).last(balance_.units.size()),
@@ -232,7 +236,7 @@ class UpdateWriter {
   }
 
   /// Declares and returns the states of a unit, without its gradient. A unit that Muon updates has no
-  /// second moment. If the states are rearranged, the masters alone are updated.
+  /// second moment. If the states are rearranged, a copy of its weights is updated, as these are cut.
   AdamWUnit unit_states(size_t unit) {
     const ParameterUnit& of = units_[unit];
     const Spec spec = values_.state_spec(unit);
@@ -244,7 +248,9 @@ class UpdateWriter {
     if (update_.updated_by[unit] == OptimizerName::adamw) {
       states.second_moment = builder_.state(second_moment_name(of), spec);
     }
-    if (is_rounded(of) && !shard_.is_rearranged(unit)) states.weight = weights_[unit].own;
+    if (!is_rounded(of)) return states;
+    states.weight = shard_.is_rearranged(unit) ? values_.rounded_masters(unit, weights_[unit])
+                                               : weights_[unit].own;
     return states;
   }
 
@@ -373,7 +379,12 @@ Program write_rounding(std::span<const ParameterUnit> units,
       weights.push_back(declared.back().own);
     }
     if (!masters.empty()) round_to_weights(builder, masters, weights);
-    for (size_t i = 0; i < group.units.size(); ++i) values.gather(group.units[i], declared[i]);
+    for (size_t i = 0; i < group.units.size(); ++i) {
+      const size_t unit = group.units[i];
+      const Value rearranged =
+          shard.is_rearranged(unit) ? values.rounded_masters(unit, declared[i]) : Value{};
+      values.gather(unit, declared[i], rearranged);
+    }
   }
   if (sharing.axes.secondary > 0) advance_version(builder, weights_version(builder));
   return program;

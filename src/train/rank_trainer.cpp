@@ -399,6 +399,7 @@ void RankTrainer::save() {
     if (!ending_) throw;
     throw Error("{}; and step {} could not be saved: {}", *ending_, position_.step, error.what());
   }
+  store_.forget_errors();
   saved_step_ = position_.step;
   if (keeper_ != nullptr)
     keeper_->prune_and_plot(programs_.model.parameters.elements(), position_.tokens);

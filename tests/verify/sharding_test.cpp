@@ -151,6 +151,15 @@ TEST(Sharding, GoesWithMuon) {
         trial.shard.axes = axes;
         expect_model_of_one_rank(trial);
       }
+      // Masters of bf16 weights.
+      trial.shard.axes = {2, 2, static_cast<int>(sizes.data.size()) + 1};
+      const LayoutTrial rounded = [&] {
+        LayoutTrial result = trial;
+        result.compute = DType::bf16;
+        return result;
+      }();
+      const Verification found = verify(rounded, 1);
+      EXPECT_TRUE(found.passed()) << verification_text(found);
     }
   }
 }

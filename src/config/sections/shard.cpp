@@ -3,6 +3,7 @@
 #include "comm/mesh.h"
 #include "config/effects.h"
 #include "config/sections.h"
+#include "ops/collective/quantised_piece.h"
 
 namespace tessera {
 
@@ -42,10 +43,29 @@ ConfigSection shard_section() {
           {cuts_state<&ShardConfig::optimizer>, "none"},
           "the ranks that share the optimizer's state, the fp32 masters and the moments, likewise; "
           "the numbers stay the same")
-      .key("gradients_wire", &ShardConfig::gradients_wire, word_rule<WireFormat>({"int4"}),
+      .key("secondary", &ShardConfig::secondary, placement, {has_second_copies, "none"},
+           "the ranks that share a second copy of sharded weights, likewise: gathers of the backward "
+           "pass stay among them (hpZ of ZeRO++)")
+      .key("gather_again", &ShardConfig::gather_again, FlagRule{}, {gathers_weights, true},
+           "gather sharded weights again in the backward pass; false: keep them from the forward "
+           "pass")
+      .key("weights_wire", &ShardConfig::weights_wire, word_rule<WireFormat>(),
+           {gathers_weights, "fp32"},
+           "how sharded weights travel to their use: as they are (fp32), or rounded to bf16 or to "
+           "integers (qwZ of ZeRO++)")
+      .key("secondary_wire", &ShardConfig::secondary_wire, word_rule<WireFormat>(),
+           {has_second_copies, "fp32"},
+           "how the second copy is kept and travels, likewise")
+      .key("gradients_wire", &ShardConfig::gradients_wire, word_rule<WireFormat>(),
            {several_ranks, "fp32"},
-           "how gradients travel to their sums: as they are, or rounded, which halves the bytes; "
-           "each sum is taken in fp32, and then rounded to travel on")
+           "how gradients travel to their sums, which are taken in fp32: as they are, or rounded to "
+           "bf16 or to integers in each hop (qgZ of ZeRO++)")
+      .key("block", &ShardConfig::block, whole(2, QuantisedFormat::kMostBlock),
+           {sends_integers, int64_t{256}},
+           "the elements that share a scale where numbers travel as integers; even")
+      .key("error_feedback", &ShardConfig::error_feedback, between(0, 1), {feeds_errors, 0.0},
+           "0, or how much of the earlier rounding errors of gradients is kept when they are added "
+           "to the next ones (LoCo: 0.8); errors begin anew after each checkpoint")
       .section();
 }
 

@@ -70,11 +70,22 @@ class TakeSum : public FlatOperation {
   std::string_view name_;
 };
 
-/// The sum whose addends are rounded to travel.
+/// The sum whose addends are rounded to travel. With feedback, a second updated input: the errors.
 class TakeRoundedSum final : public TakeSum {
  public:
-  TakeRoundedSum(std::string_view name, WireSum sum)
-      : TakeSum(name, sum.steps()), sum_(std::move(sum)) {}
+  TakeRoundedSum(std::string_view name, WireSum sum, std::optional<double> beta)
+      : TakeSum(name, sum.steps()), sum_(std::move(sum)), beta_(beta) {}
+  std::string labels(std::span<const Spec> inputs) const override {
+    return TakeSum::labels(inputs) + (beta_ ? ", += ?e" : "");
+  }
+  std::vector<int> updated_inputs() const override {
+    return beta_ ? std::vector{0, 1} : std::vector{0};
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, !beta_ || is_like(inputs[0], inputs[1]), "errors {} of addends {}",
+                   text_of(inputs[1]), text_of(inputs[0]));
+    return TakeSum::infer(inputs.first(1));
+  }
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     return {.bytes = operand_bytes(inputs, outputs, updated_inputs()), .wire = sum_.wire()};
   }
@@ -83,11 +94,14 @@ class TakeRoundedSum final : public TakeSum {
   }
   void run(const Execution& execution) const override {
     const Tensor& value = execution.inputs[0];
-    sum_.run(execution, execution.groups, value.reshape({value.elements()}));
+    std::optional<ErrorFeedback> feedback;
+    if (beta_) feedback = {.error = execution.inputs[1], .beta = *beta_};
+    sum_.run(execution, execution.groups, value.reshape({value.elements()}), feedback);
   }
 
  private:
   WireSum sum_;
+  std::optional<double> beta_;
 };
 
 /// Inputs: this rank's piece of flat memory, and the memory, which is updated. The piece is a view
@@ -138,17 +152,20 @@ class FlatPiece final : public Operation {
 
 /// Appends the sum of a value over these levels, of which each rank gets its piece.
 void append_sum(Builder& builder, std::string_view name, Value value, const FlatPieces& pieces,
-                std::span<const std::vector<Axis>> levels, const Wire& wire) {
+                std::span<const std::vector<Axis>> levels, const Wire& wire,
+                const std::optional<SumFeedback>& feedback = {}) {
   const Program& program = builder.program();
-  std::shared_ptr<const Operation> operation;
-  if (is_rounded_by(wire, builder.spec(value).dtype)) {
-    operation = std::make_shared<TakeRoundedSum>(
-        name, WireSum(sum_steps(program, pieces, levels, /*all_reduces=*/false, kSliceElements),
-                      wire));
-  } else {
-    operation = std::make_shared<TakeSum>(name, sum_steps(program, pieces, levels));
+  if (!is_rounded_by(wire, builder.spec(value).dtype)) {
+    builder.apply(std::make_shared<TakeSum>(name, sum_steps(program, pieces, levels)), {value});
+    return;
   }
-  builder.apply(std::move(operation), {value});
+  WireSum sum(sum_steps(program, pieces, levels, /*all_reduces=*/false, kSliceElements), wire);
+  std::vector<Value> inputs{value};
+  if (feedback) inputs.push_back(feedback->error);
+  builder.apply(std::make_shared<TakeRoundedSum>(
+                    name, std::move(sum),
+                    feedback ? std::optional(feedback->beta) : std::nullopt),
+                std::move(inputs));
 }
 
 /// Returns the sum over these axes: level by level if `by_level`, otherwise in one step.
@@ -221,7 +238,8 @@ Value take_sum_by_level(Builder& builder, Value value, std::span<const Axis> axe
 }
 
 Value take_piece_of_sum(Builder& builder, Value value, const FlatPieces& pieces, size_t held,
-                        std::span<const Axis> axes, const Wire& wire) {
+                        std::span<const Axis> axes, const Wire& wire,
+                        const std::optional<SumFeedback>& feedback) {
   const Program& program = builder.program();
   const Mesh& mesh = program.mesh();
   Distribution distribution =
@@ -229,7 +247,7 @@ Value take_piece_of_sum(Builder& builder, Value value, const FlatPieces& pieces,
   const FlatPieces within = pieces.within(mesh, program.rank(), held);
   const std::vector<std::vector<Axis>> by_level = mesh.axes_by_level(axes);
   if (!by_level.empty()) {
-    append_sum(builder, "take_piece_of_sum", value, within, by_level, wire);
+    append_sum(builder, "take_piece_of_sum", value, within, by_level, wire, feedback);
   }
   const Value piece = flat_piece(builder, value, std::move(distribution), within);
   builder.replace(value, piece);

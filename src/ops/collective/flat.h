@@ -1,5 +1,8 @@
 #pragma once
 
+#include <optional>
+#include <span>
+
 #include "comm/flat_pieces.h"
 #include "comm/wire_format.h"
 #include "program/builder.h"
@@ -14,6 +17,12 @@ namespace tessera {
 // A value may be a piece already, over the first `held` axes of the pieces. Then the operations are
 // within it.
 
+/// The feedback of rounding errors to a sum that travels as integers (ErrorFeedback).
+struct SumFeedback {
+  Value error;  ///< a state of f32, of the shape and the distribution of the addends
+  double beta = 0.8;
+};
+
 /// Returns this rank's piece of the sum of a flat value over `axes`, on which it must be partial.
 /// They are of one view, innermost first, with those of `pieces` after the first `held` among them.
 /// The result is sharded on the axes of `pieces` and invariant on the others. On axes that are not
@@ -25,7 +34,8 @@ namespace tessera {
 /// addends stays f32. There is no gradient. Throws DistributionError
 /// if the value has another type.
 Value take_piece_of_sum(Builder& builder, Value value, const FlatPieces& pieces, size_t held,
-                        std::span<const Axis> axes, const Wire& wire);
+                        std::span<const Axis> axes, const Wire& wire,
+                        const std::optional<SumFeedback>& feedback = {});
 
 /// Returns this rank's piece of a flat value that all ranks have (invariant -> sharded), as a view.
 /// After the piece is written, gather_pieces() must run before the whole value is read.

@@ -279,7 +279,8 @@ class GatherUnits final : public GatherOfUnits {
     for (size_t i = 0; i < units_.size(); ++i) {
       if (!output_gradients[i]) continue;
       reduce_gradient(builder, output_gradients[i], self.inputs[i], units_[i].gradients,
-                      wire_of_unit(options_.gradients_wire, may_be_quantised_[i]));
+                      wire_of_unit(options_.gradients_wire, may_be_quantised_[i]),
+                      options_.error_feedback);
     }
     // Nothing is left to be added into the main gradients of the inputs.
     return std::vector<Value>(self.inputs.size());
@@ -361,13 +362,20 @@ Spec copy_spec(const Program& program, const FlatPieces& pieces, const Spec& who
 }
 
 void reduce_gradient(Builder& builder, Value frame, Value stored, const FlatPieces& pieces,
-                     const Wire& wire) {
+                     const Wire& wire, double error_feedback) {
   const Mesh& mesh = builder.program().mesh();
   std::vector<Axis> axes;  // innermost first, as Mesh lists them
   for (const Axis axis : mesh.axes_of(builder.spec(frame).distribution.view())) {
     if (std::ranges::find(pieces.axes, axis) != pieces.axes.end()) axes.push_back(axis);
   }
-  const Value piece = take_piece_of_sum(builder, frame, pieces, /*held=*/0, axes, wire);
+  std::optional<SumFeedback> feedback;
+  if (error_feedback > 0 && wire.is_quantised() && is_rounded_by(wire, builder.spec(frame).dtype)) {
+    feedback = {.error = builder.state(kErrorPrefix + builder.program().info(stored).name,
+                                       builder.spec(frame)),
+                .beta = error_feedback};
+  }
+  const Value piece =
+      take_piece_of_sum(builder, frame, pieces, /*held=*/0, axes, wire, feedback);
   const Spec spec = builder.spec(piece);
   accumulate(builder, builder.declare_main_gradient(stored, spec.shape, spec.distribution), piece);
 }

@@ -25,9 +25,9 @@ Spec copy_spec(const Program& program, const FlatPieces& pieces, const Spec& who
                const Wire& wire);
 
 /// Appends the reduction of a run's gradient of a unit into the main gradient of `stored`. `frame`
-/// is partial on the axes of the pieces.
+/// is partial on the axes of the pieces. `error_feedback` is that of CutUnitOptions.
 void reduce_gradient(Builder& builder, Value frame, Value stored, const FlatPieces& pieces,
-                     const Wire& wire);
+                     const Wire& wire, double error_feedback);
 
 /// Returns the wire of a unit's numbers: integers only where they are allowed.
 inline Wire wire_of_unit(const Wire& wire, bool may_be_quantised) {

@@ -17,8 +17,8 @@ namespace {
 /// in each run.
 class UseStoredUnits final : public Operation {
  public:
-  UseStoredUnits(std::vector<UnitPieces> units, std::vector<Wire> wires)
-      : units_(std::move(units)), wires_(std::move(wires)) {}
+  UseStoredUnits(std::vector<UnitPieces> units, std::vector<Wire> wires, double error_feedback)
+      : units_(std::move(units)), wires_(std::move(wires)), error_feedback_(error_feedback) {}
   std::string_view name() const override { return "use_stored_units"; }
   std::string labels(std::span<const Spec> inputs) const override {
     std::string names;
@@ -30,6 +30,12 @@ class UseStoredUnits final : public Operation {
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     return {inputs.begin(), inputs.end()};
   }
+  std::optional<std::vector<Distribution>> distributions(
+      const Mesh&, std::span<const TypedOperand> inputs) const override {
+    std::vector<Distribution> result;
+    for (const TypedOperand& input : inputs) result.push_back(input.spec.distribution);
+    return result;
+  }
   bool takes_wide_gradients() const override { return true; }
   Cost cost(std::span<const Spec>, std::span<const Spec>) const override { return {}; }
   std::optional<View> view(int output) const override {
@@ -39,7 +45,8 @@ class UseStoredUnits final : public Operation {
                               std::span<const Value> output_gradients) const override {
     for (size_t i = 0; i < units_.size(); ++i) {
       if (!output_gradients[i]) continue;
-      reduce_gradient(builder, output_gradients[i], self.inputs[i], units_[i].gradients, wires_[i]);
+      reduce_gradient(builder, output_gradients[i], self.inputs[i], units_[i].gradients, wires_[i],
+                      error_feedback_);
     }
     return std::vector<Value>(self.inputs.size());
   }
@@ -48,6 +55,7 @@ class UseStoredUnits final : public Operation {
  private:
   std::vector<UnitPieces> units_;
   std::vector<Wire> wires_;  // of the gradients, by unit
+  double error_feedback_;
 };
 
 /// Adds one to a state of i32 [1].
@@ -144,7 +152,8 @@ std::vector<Value> use_cut_units(Builder& builder, std::span<const CutUnit> unit
     for (const bool may : whole.may_be_quantised) {
       wires.push_back(wire_of_unit(options.gradients_wire, may));
     }
-    note(whole, builder.apply(std::make_shared<UseStoredUnits>(whole.pieces, std::move(wires)),
+    note(whole, builder.apply(std::make_shared<UseStoredUnits>(whole.pieces, std::move(wires),
+                                                               options.error_feedback),
                               whole.stored));
   }
   return result;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "comm/flat_pieces.h"
@@ -36,6 +37,9 @@ struct CutUnitOptions {
   Wire weights_wire = {};     ///< of gathers (qwZ of ZeRO++); fp32 stands for weights as they are
   Wire secondary_wire = {};   ///< of the second copy, in memory and in its gathers; likewise
   Wire gradients_wire = {};   ///< of reductions (qgZ)
+  /// If above 0 and reductions send integers, the rounding errors of a rank's own gradients are
+  /// kept in a state and added to its next ones; so much of earlier errors is kept (LoCo).
+  double error_feedback = 0;
 };
 
 /// Appends the gather of the whole weights of units that are used together, and returns the whole
@@ -55,6 +59,9 @@ struct CutUnitOptions {
 /// another version than the weights.
 std::vector<Value> use_cut_units(Builder& builder, std::span<const CutUnit> units,
                                  const CutUnitOptions& options, Value version = {});
+
+/// The beginning of the names of states with rounding errors (CutUnitOptions::error_feedback).
+inline const std::string kErrorPrefix = "error:";
 
 /// Appends the next version of the weights, in this state of i32 [1].
 void advance_version(Builder& builder, Value version);
