@@ -5,7 +5,8 @@
 namespace tessera {
 namespace {
 
-/// The processes of this test are on one machine, and each may run on any of its cores.
+/// The processes of this test are on one machine, and each may run on any of its cores. The test is
+/// among those before errors_test.cpp, which ends the work of all ranks.
 TEST(Places, OfAllRanksAreKnownToEachRank) {
   const std::vector<RankPlace> places = joined().places();
   ASSERT_EQ(std::ssize(places), joined().ranks());
