@@ -145,6 +145,20 @@ TEST(BenchSchedule, OneRankRunsItsChunksOneAfterTheOther) {
   expect_run(measure_on(1, {"parallel.virtual_stages=2"}));
 }
 
+TEST(BenchSchedule, EndsAStepWithTheCollectivesOfItsUpdate) {
+  for (const int ranks : {1, 2}) {
+    SCOPED_TRACE(ranks);
+    const ScheduleMeasurement measured =
+        measure_on(ranks, {"shard.optimizer='" + std::string(ranks == 1 ? "none" : "all") + "'"});
+    ASSERT_THAT(measured.steps, SizeIs(measured.measured.size()));
+    for (size_t i = 0; i < measured.steps.size(); ++i) {
+      EXPECT_GE(measured.steps[i].seconds,
+                measured.measured[i].makespan + measured.steps[i].update_seconds);
+      EXPECT_GT(measured.steps[i].update_seconds, 0);
+    }
+  }
+}
+
 TEST(BenchSchedule, RefusesWhatItCannotTime) {
   EXPECT_THAT(error_of([&] { measure_on(1, {"run.device='emulated'"}); }),
               AllOf(HasSubstr("run.device is \"emulated\""), HasSubstr("set it to \"cpu\"")));
@@ -175,6 +189,8 @@ TEST(BenchSchedule, ReportsWhatItMeasured) {
   measured.measured[1].makespan = 0.5;
   measured.measured[0].bubble = 0.25;
   measured.measured[1].bubble = 0.25;
+  measured.steps = {{.seconds = 0.75, .update_seconds = 0.125},
+                    {.seconds = 0.75, .update_seconds = 0.125}};
   const nlohmann::json json = nlohmann::json::parse(schedule_json(measured));
   EXPECT_EQ(json["schedule"], "1f1b");
   EXPECT_EQ(json["stages"], 2);
@@ -183,12 +199,15 @@ TEST(BenchSchedule, ReportsWhatItMeasured) {
   EXPECT_EQ(json["bubble"], nlohmann::json({0.25, 0.25}));
   EXPECT_DOUBLE_EQ(json["expected_bubble"], 1.0 / 4);
   EXPECT_EQ(json["micro_batches_per_second"], 8);
+  EXPECT_EQ(json["step_seconds"], nlohmann::json({0.75, 0.75}));
+  EXPECT_EQ(json["update_seconds"], nlohmann::json({0.125, 0.125}));
   EXPECT_EQ(json["by_stage"][0]["chunks_in_flight"], 2);
   EXPECT_EQ(json["by_stage"][1]["peak_bytes"], measured.arena_bytes[1]);
   EXPECT_THAT(schedule_text(measured),
               AllOf(HasSubstr("1f1b: 2 stages, 2 chunks, 4 micro-batches on 2 ranks"),
                     HasSubstr("bubble          25.0 % (25.0-25.0); 25.0 % by the schedule's clock"),
-                    HasSubstr("micro-batches/s 8\n")));
+                    HasSubstr("micro-batches/s 8\n"),
+                    HasSubstr("of it the collectives of the update\n")));
 }
 
 }  // namespace
