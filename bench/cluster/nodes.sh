@@ -66,12 +66,16 @@ make_parts() {
   done
 }
 
-# limit RATE COMMAND...: limits what a link's end sends. The queue holds what all senders may have under way,
-# so nothing is lost.
+# limit RATE COMMAND...: limits what a link's end sends. It may catch up half a millisecond, or a packet, after a
+# delay. The queue holds what all senders may have under way, so nothing is lost.
 limit() {
-  local rate="$1"
+  local rate="$1" bits burst
   shift
-  [[ "$rate" == none ]] || "$@" root tbf rate "$rate" burst 20kb limit 64mb
+  [[ "$rate" != none ]] || return 0
+  bits="$(numfmt --from=si "$(tr '[:lower:]' '[:upper:]' <<<"${rate%bit}")")" && [[ "$rate" == *bit ]] ||
+    die "the rate of a link is '$rate', expected one such as 100mbit, or none"
+  burst=$((bits / 16000))
+  "$@" root tbf rate "$rate" burst "$((burst > 20000 ? burst : 20000))" limit 64mb
 }
 
 # sent_bytes: a line for each link: its depth in the tree, and the bytes that it has sent upwards since

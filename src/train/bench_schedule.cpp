@@ -79,9 +79,7 @@ ScheduleFigures figures_of_run(const std::vector<TimedStep>& stages) {
 
 /// Returns the times of a run of all ranks.
 StepTimes step_times(const std::vector<TimedStep>& ranks) {
-  const auto last = [&](double TimedStep::* end) {
-    return std::ranges::max(ranks, {}, end).*end;
-  };
+  const auto last = [&](double TimedStep::*end) { return std::ranges::max(ranks, {}, end).*end; };
   const double end = last(&TimedStep::end);
   return {.seconds = end - std::ranges::min(ranks, {}, &TimedStep::start).start,
           .update_seconds = end - last(&TimedStep::list_end)};

@@ -41,9 +41,10 @@ struct ScheduleMeasurement {
 
 /// Runs steps on ranks that are threads: the passes of the micro-batches, and the update, which
 /// takes no time but that of its collectives. The figures of the schedule are those of one rank of
-/// each stage: the one whose coordinates on all other axes are 0. Takes a resolved configuration of one phase after with_stage_layers(). Throws Error if the run does not
-/// fit into memory or is not for the processor, if the lengths do not fit the schedule, or if the
-/// ranks exchange tokens for their experts: how many is not known without values.
+/// each stage: the one whose coordinates on all other axes are 0. Takes a resolved configuration of
+/// one phase after with_stage_layers(). Throws Error if the run does not fit into memory or is not
+/// for the processor, if the lengths do not fit the schedule, or if the ranks exchange tokens for
+/// their experts: how many is not known without values.
 ScheduleMeasurement measure_schedule(const RunConfig& config, const Mesh& mesh,
                                      const PassLengths& lengths, const Repeats& repeats);
 /// Does so with ranks that are processes. All ranks call it. The first one gets the

@@ -28,7 +28,7 @@ std::vector<double> bubbles(const ScheduleMeasurement& measurement) {
 }
 
 /// Returns a number of each measured step.
-std::vector<double> of_steps(const ScheduleMeasurement& measurement, double StepTimes::* number) {
+std::vector<double> of_steps(const ScheduleMeasurement& measurement, double StepTimes::*number) {
   std::vector<double> result;
   for (const StepTimes& step : measurement.steps) result.push_back(step.*number);
   return result;

@@ -57,7 +57,7 @@ class TimedRank {
   StageRunner runner_;
   StageList list_;
   ScheduleTimes times_;
-  std::map<const Program*, std::vector<double>> node_times_;  // of the chunks' programs
+  std::map<const Program*, std::vector<double>> node_times_;    // of the chunks' programs
   std::map<std::pair<int, Segment>, double> seconds_of_nodes_;  // by program and segment
 };
 
