@@ -1,9 +1,12 @@
 #include "train/bench_schedule.h"
 
+#include <array>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "comm/in_process/run_mesh.h"
 #include "config/load_config.h"
 #include "config/mesh_of.h"
 #include "config/resolve.h"
@@ -11,6 +14,7 @@
 #include "plan/step_plan.h"
 #include "support/error_of.h"
 #include "support/temporary_folder.h"
+#include "train/timed_rank.h"
 
 namespace tessera {
 namespace {
@@ -145,6 +149,54 @@ TEST(BenchSchedule, OneRankRunsItsChunksOneAfterTheOther) {
   expect_run(measure_on(1, {"parallel.virtual_stages=2"}));
 }
 
+/// Returns the bytes that a rank receives in a program, as its operations say.
+double wire_bytes(const Program& program) {
+  double bytes = 0;
+  for (const Node& node : program.nodes()) {
+    for (const WireBytes& wire : node_cost(program, node).wire) bytes += wire.bytes;
+  }
+  return bytes;
+}
+
+TEST(TimedRank, EndsAStepWithTheCollectivesOfItsUpdate) {
+  for (const std::string optimizer : {"none", "all"}) {
+    SCOPED_TRACE(optimizer);
+    const RunConfig config = pipeline({"shard.optimizer='" + optimizer + "'"});
+    const Mesh mesh = mesh_of(config, 2);
+    std::array<double, 2> received{};
+    double expected = 0;  // of one rank on average: pieces are uneven
+    World world(2);
+    run_mesh(world, mesh, [&](RankGroups& groups) {
+      TimedRank rank(config, 2, groups, RankControl(groups), std::array{0, 1});
+      rank.set_times({.chunks = {{.forward = 0, .input_gradients = 0, .weight_gradients = 0}}});
+      const Communicator& group = groups.over(mesh.data(), "network");
+      const TimedStep step = rank.run(0);
+      for (size_t kind = 0; kind < kWordsOf<Collective>.size(); ++kind) {
+        received[static_cast<size_t>(groups.rank())] +=
+            static_cast<double>(group.traffic(static_cast<Collective>(kind)).received_bytes);
+      }
+      EXPECT_LE(step.start, step.actions.front().start);
+      EXPECT_LE(step.actions.back().end, step.list_end);
+      EXPECT_LE(step.list_end, step.end);
+      if (groups.rank() != 0) return;
+      const StepPlan plan = plan_step(config, host_target(1), {mesh, 0});
+      expected = wire_bytes(plan.programs.update.program);
+    });
+    EXPECT_GT(expected, 0);
+    EXPECT_EQ(received[0] + received[1], 2 * expected);
+  }
+}
+
+TEST(BenchSchedule, TimesStepsFromTheFirstStartToTheLastUpdate) {
+  const ScheduleMeasurement measured = measure_on(2, {});
+  ASSERT_THAT(measured.steps, SizeIs(2));
+  for (size_t i = 0; i < measured.steps.size(); ++i) {
+    EXPECT_GE(measured.steps[i].seconds,
+              measured.measured[i].makespan + measured.steps[i].update_seconds);
+    EXPECT_GT(measured.steps[i].update_seconds, 0);
+  }
+}
+
 TEST(BenchSchedule, RefusesWhatItCannotTime) {
   EXPECT_THAT(error_of([&] { measure_on(1, {"run.device='emulated'"}); }),
               AllOf(HasSubstr("run.device is \"emulated\""), HasSubstr("set it to \"cpu\"")));
@@ -175,6 +227,8 @@ TEST(BenchSchedule, ReportsWhatItMeasured) {
   measured.measured[1].makespan = 0.5;
   measured.measured[0].bubble = 0.25;
   measured.measured[1].bubble = 0.25;
+  measured.steps = {{.seconds = 0.75, .update_seconds = 0.125},
+                    {.seconds = 0.75, .update_seconds = 0.125}};
   const nlohmann::json json = nlohmann::json::parse(schedule_json(measured));
   EXPECT_EQ(json["schedule"], "1f1b");
   EXPECT_EQ(json["stages"], 2);
@@ -183,12 +237,15 @@ TEST(BenchSchedule, ReportsWhatItMeasured) {
   EXPECT_EQ(json["bubble"], nlohmann::json({0.25, 0.25}));
   EXPECT_DOUBLE_EQ(json["expected_bubble"], 1.0 / 4);
   EXPECT_EQ(json["micro_batches_per_second"], 8);
+  EXPECT_EQ(json["step_seconds"], nlohmann::json({0.75, 0.75}));
+  EXPECT_EQ(json["update_seconds"], nlohmann::json({0.125, 0.125}));
   EXPECT_EQ(json["by_stage"][0]["chunks_in_flight"], 2);
   EXPECT_EQ(json["by_stage"][1]["peak_bytes"], measured.arena_bytes[1]);
-  EXPECT_THAT(schedule_text(measured),
-              AllOf(HasSubstr("1f1b: 2 stages, 2 chunks, 4 micro-batches on 2 ranks"),
-                    HasSubstr("bubble          25.0 % (25.0-25.0); 25.0 % by the schedule's clock"),
-                    HasSubstr("micro-batches/s 8\n")));
+  EXPECT_THAT(
+      schedule_text(measured),
+      AllOf(HasSubstr("1f1b: 2 stages, 2 chunks, 4 micro-batches on 2 ranks"),
+            HasSubstr("bubble          25.0 % (25.0-25.0); 25.0 % by the schedule's clock"),
+            HasSubstr("micro-batches/s 8\n"), HasSubstr("of it the collectives of the update\n")));
 }
 
 }  // namespace

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file.h"
+#include "base/words.h"
+#include "comm/mesh.h"
+#include "comm/rank_control.h"
+#include "pipeline/clock.h"
+#include "pipeline/schedule.h"
+
+namespace tessera {
+
+/// The rule for the times of passes in a timed run.
+enum class PassRule {
+  equal,  ///< each pass of a stage takes the same time, shared out evenly over its chunks
+  flops,  ///< in proportion to FLOPs
+  file    ///< those of a file (see read_chunk_times())
+};
+template <>
+inline constexpr std::array<std::string_view, 3> kWordsOf<PassRule>{"equal", "flops", "file"};
+
+/// Says how long passes take.
+struct PassLengths {
+  PassRule rule = PassRule::equal;
+  /// For `equal` and `flops`: the mean seconds of a stage's forward, input gradients and weight
+  /// gradients of one micro-batch.
+  double mean_seconds = 0.01;
+  fs::path path;  ///< of the file
+};
+
+/// Returns the text of the file; empty if the rule names none, or there is none.
+std::string text_of(const PassLengths& lengths);
+
+/// Returns the times of all chunks. `flops` are those of their passes. Throws Error if the file
+/// cannot be read or gives no pass a time.
+std::vector<ChunkTimes> lengths_of(const PassLengths& lengths, const std::vector<ChunkTimes>& flops,
+                                   int stages);
+
+/// Returns the FLOPs of all chunks of the model, of which each rank gives those of its stage. All
+/// ranks call it.
+std::vector<ChunkTimes> gather_flops(const std::vector<ChunkTimes>& own, const Mesh& mesh,
+                                     const ChunkPlacement& placement, const RankControl& control);
+
+}  // namespace tessera

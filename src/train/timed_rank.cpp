@@ -1,0 +1,83 @@
+#include "train/timed_rank.h"
+
+#include "base/monotonic.h"
+#include "engine/compute_clock.h"
+#include "ops/host_target.h"
+#include "plan/chunk_times.h"
+
+namespace tessera {
+namespace {
+
+/// Waits as long as a pass takes beside its nodes.
+void wait(double seconds) {
+  ComputeClock clock;
+  clock.add(seconds);
+  clock.join();
+}
+
+}  // namespace
+
+TimedRank::TimedRank(const RunConfig& config, int micro_batches, RankGroups& groups,
+                     const RankControl& control, std::span<const int> ranks_here)
+    : runtime_(host_target(1)),
+      plan_(plan_step_that_fits(config, runtime_.target(), nullptr, {groups.mesh(), groups.rank()},
+                                control, ranks_here)),
+      executor_(plan_.programs.list(), plan_.memory, runtime_),
+      runner_(executor_),
+      list_(plan_.programs.step_list(0, micro_batches)) {
+  runtime_.join(groups);
+}
+
+std::vector<ChunkTimes> TimedRank::flops() const {
+  std::vector<ChunkTimes> result;
+  for (const Chunk& chunk : plan_.programs.chunks()) result.push_back(chunk_flops(chunk.program));
+  return result;
+}
+
+void TimedRank::set_times(const ScheduleTimes& times) {
+  times_ = times;
+  const MeshRank mesh_rank = plan_.mesh_rank();
+  const std::vector<int> chunks =
+      plan_.programs.sets.front().placement.chunks_of(mesh_rank.mesh.stage(mesh_rank.rank));
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const Program& program = plan_.programs.chunks()[i].program;
+    const ChunkTimes& chunk_times = times.chunks[static_cast<size_t>(chunks[i])];
+    node_times_[&program] = node_times(program, chunk_times);
+  }
+  executor_.set_node_seconds([this](const Program& program, const Node& node) {
+    const auto found = node_times_.find(&program);
+    if (found == node_times_.end()) return 0.0;
+    return found->second[static_cast<size_t>(&node - program.nodes().data())];
+  });
+}
+
+TimedStep TimedRank::run(double ahead) {
+  TimedStep result;
+  const auto now = [&] { return monotonic_seconds() + ahead; };
+  result.start = now();
+  executor_.run({.segment = Segment::whole, .program = plan_.programs.start_number()});
+  runner_.run(list_, [&](const StageAction& entry) {
+    const double seconds_of_nodes = this->seconds_of_nodes(entry.run);
+    const double start = now();
+    const double seconds = times_.of(entry.action);
+    result.actions.push_back({.action = entry.action, .start = start, .end = start + seconds});
+    wait(seconds - seconds_of_nodes);
+  });
+  result.list_end = now();
+  executor_.run({.segment = Segment::whole, .program = plan_.programs.update_number()});
+  result.end = now();
+  return result;
+}
+
+double TimedRank::seconds_of_nodes(const Action& action) {
+  const auto [found, is_new] = seconds_of_nodes_.try_emplace({action.program, action.segment});
+  if (is_new) {
+    const Program& program = executor_.program(action.program);
+    for (const int node : segment_nodes(program, action.segment)) {
+      found->second += node_times_.at(&program)[static_cast<size_t>(node)];
+    }
+  }
+  return found->second;
+}
+
+}  // namespace tessera

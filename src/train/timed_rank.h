@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "comm/rank_control.h"
+#include "comm/rank_groups.h"
+#include "config/run_config.h"
+#include "engine/executor.h"
+#include "pipeline/clock.h"
+#include "pipeline/stage_runner.h"
+#include "plan/step_plan.h"
+
+namespace tessera {
+
+/// What a rank did in one timed step. Times are seconds of the first rank's clock.
+struct TimedStep {
+  double start = 0;
+  std::vector<TimedAction> actions;
+  double list_end = 0;  ///< of the passes
+  double end = 0;       ///< of the update
+};
+
+/// One rank of a timed run. It gives every node its part of its pass' time, runs the programs of a
+/// step and notes when each action begins. One thread uses it.
+class TimedRank {
+ public:
+  /// Plans the steps of a resolved configuration of one phase. All ranks call it. Throws Error if
+  /// the run does not fit into memory.
+  TimedRank(const RunConfig& config, int micro_batches, RankGroups& groups,
+            const RankControl& control, std::span<const int> ranks_here);
+
+  int64_t arena_bytes() const { return plan_.memory.arena_bytes; }
+
+  /// Returns the FLOPs of the passes of this rank's chunks, in the model's order.
+  std::vector<ChunkTimes> flops() const;
+
+  /// Sets how long the passes take from now on. What comes before and after them takes no time but
+  /// that of its collectives.
+  void set_times(const ScheduleTimes& times);
+
+  /// Runs the program before the passes, the list of passes, and the update. The first rank's clock
+  /// is `ahead` seconds ahead of this rank's.
+  TimedStep run(double ahead);
+
+ private:
+  /// Returns the time that the nodes of an action take; less than its pass takes if a half of a
+  /// backward pass has no nodes.
+  double seconds_of_nodes(const Action& action);
+
+  Runtime runtime_;
+  StepPlan plan_;
+  Executor executor_;
+  StageRunner runner_;
+  StageList list_;
+  ScheduleTimes times_;
+  std::map<const Program*, std::vector<double>> node_times_;    // of the chunks' programs
+  std::map<std::pair<int, Segment>, double> seconds_of_nodes_;  // by program and segment
+};
+
+}  // namespace tessera
