@@ -33,8 +33,7 @@ struct AbsentKey {
 };
 
 std::vector<AbsentKey> absent_keys() {
-  const std::vector<ConfigValue> none{std::string("none")};
-  return {{"parallel", "context_mode", {std::string("all_gather")}},
+  return {{"parallel", "context_mode", {std::string("all_gather")}}};
 }
 
 /// Returns "give 1, or " with the values that ask for nothing; empty without such values.
