@@ -19,10 +19,13 @@ template <>
 inline constexpr std::array<std::string_view, 4> kWordsOf<WireFormat>{"fp32", "bf16", "int8",
                                                                       "int4"};
 
-/// A wire format with its options.
+/// How numbers travel to a sum or a gather.
 struct Wire {
   WireFormat format = WireFormat::fp32;
   int64_t block = 256;  ///< the elements of a block of integers
+  /// True if sums go level by level (the ranks of a node, then the nodes), and false if all ranks
+  /// of a sum exchange their addends at once: one hop, and so one rounding.
+  bool by_level = true;
   bool operator==(const Wire&) const = default;
   bool is_quantised() const { return format == WireFormat::int8 || format == WireFormat::int4; }
 };

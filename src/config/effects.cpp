@@ -181,6 +181,12 @@ std::string sends_integers(const Circumstances& here) {
   return several_ranks(here);
 }
 
+std::string shares_experts(const Circumstances& here) {
+  std::string why = expert_parallel(here);
+  if (!why.empty()) return why;
+  return here.config.shard.optimizer.is_none() ? "shard.optimizer is \"none\"" : "";
+}
+
 std::string feeds_errors(const Circumstances& here) {
   const ShardConfig& shard = here.config.shard;
   if (!Wire{shard.gradients_wire}.is_quantised()) {

@@ -71,6 +71,7 @@ std::string cuts_state(const Circumstances& here) {
 std::string gathers_weights(const Circumstances& here);
 std::string has_second_copies(const Circumstances& here);
 std::string sends_integers(const Circumstances& here);
+std::string shares_experts(const Circumstances& here);
 std::string feeds_errors(const Circumstances& here);
 
 // [data]

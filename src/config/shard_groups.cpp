@@ -85,6 +85,10 @@ void add_shard_groups(const RunConfig& config, int ranks, std::vector<MeshLevel>
   groups.add("shard.gradients", config.shard.gradients);
   groups.add("shard.optimizer", config.shard.optimizer);
   groups.add("shard.secondary", config.shard.secondary);
+  const ParallelSection& parallel = config.parallel;
+  if (!config.shard.expert_aware && parallel.expert % parallel.tensor == 0) {
+    groups.add("parallel.expert", {.ranks = parallel.expert / parallel.tensor});
+  }
 }
 
 }  // namespace tessera

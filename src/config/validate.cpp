@@ -88,13 +88,20 @@ void validate_wire(const RunConfig& config, Contradictions& found) {
   const auto check = [&](const char* key, WireFormat format) {
     if (format == WireFormat::fp32 || config.train.precision != Precision::fp64) return;
     found.add(
-        "shard.{0} is \"{1}\" and train.precision \"fp64\": numbers of fp64 travel as they are; set "
+        "shard.{0} is \"{1}\" and train.precision \"fp64\": numbers of fp64 travel as they are; "
+        "set "
         "{0} to \"fp32\", or choose another precision",
         key, word(format));
   };
   check("weights_wire", shard.weights_wire);
   check("secondary_wire", shard.secondary_wire);
   check("gradients_wire", shard.gradients_wire);
+  if (!shard.expert_aware && !shard.gradients.is_none()) {
+    found.add(
+        "shard.expert_aware is false and shard.gradients is {}: the plain sharded optimizer keeps "
+        "whole weights and gradients; set shard.gradients and shard.weights to \"none\"",
+        shard.gradients.text());
+  }
   if (shard.block % 2 != 0) {
     found.add("shard.block ({}) is odd; choose an even number, so that two integers share a byte",
               shard.block);

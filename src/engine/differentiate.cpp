@@ -188,7 +188,11 @@ class Differentiation {
     };
     for (const Node& node : program.nodes()) {
       if (!node.operation->takes_wide_gradients()) continue;
-      if (node.inputs.empty() || !std::ranges::all_of(node.inputs, is_weight)) continue;
+      // A gather may keep copies of weights, and the version of these, in states.
+      std::vector<Value> weights = node.inputs;
+      std::erase_if(weights,
+                    [&](Value value) { return program.info(value).kind == ValueKind::state; });
+      if (weights.empty() || !std::ranges::all_of(weights, is_weight)) continue;
       for (const Value output : node.outputs) {
         computed_weights_[static_cast<size_t>(output.id)] = is_floating(program.spec(output).dtype);
       }

@@ -183,6 +183,7 @@ bool ParameterList::declare_cut_units(Builder& builder, const std::string& part)
   if (cut_units_ == nullptr) return false;
   const Program& program = builder.program();
   std::vector<CutUnit> declared;
+  const DType matrices = dtype_of_matrices(cut_units_->units);
   for (size_t i = 0; i < cut_units_->units.size(); ++i) {
     const UnitPieces& pieces = cut_units_->pieces[i];
     if (!pieces.is_cut() || !cut_units_->units[i].name.starts_with(part + "/")) continue;
@@ -197,13 +198,15 @@ bool ParameterList::declare_cut_units(Builder& builder, const std::string& part)
     declared.push_back({.stored = unit.value,
                         .pieces = pieces,
                         .name = unit.name,
-                        .may_be_quantised = unit.dtype == cut_units_->compute});
+                        .may_be_quantised = unit.dtype == matrices});
     units_.push_back(std::move(unit));
   }
   if (declared.empty()) return false;
   const auto scope = builder.scope(part, Block::other);
   if (trains_ && !version_ && cut_units_->has_copies()) version_ = weights_version(builder);
-  for (const Value whole : use_cut_units(builder, declared, cut_units_->options, version_)) {
+  CutUnitOptions options = cut_units_->options;
+  if (!trains_) options.weights_wire = {};  // an evaluation is that of the weights as they are
+  for (const Value whole : use_cut_units(builder, declared, options, version_)) {
     open_.push_back({.whole = whole, .elements = 0, .is_cut = true});
   }
   return true;
@@ -234,6 +237,14 @@ void ParameterList::note_stages(
     noted[index] = true;
     units_[index].stages = std::move(having);
   }
+}
+
+DType dtype_of_matrices(std::span<const ParameterUnit> units) {
+  DType narrowest = DType::f64;
+  for (const ParameterUnit& unit : units) {
+    if (dtype_size(unit.dtype) < dtype_size(narrowest)) narrowest = unit.dtype;
+  }
+  return narrowest;
 }
 
 Value weights_version(Builder& builder) {

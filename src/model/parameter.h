@@ -108,17 +108,21 @@ std::string working_name(std::string_view stored_name);
 /// Returns whether the weights are a rounded copy of the masters.
 bool is_rounded(const ParameterUnit& unit);
 
+/// Returns the dtype of the matrices of a model with these units, the narrowest. Units of wider
+/// numbers, such as norms beside matrices of bf16, are never quantised.
+DType dtype_of_matrices(std::span<const ParameterUnit> units);
+
 /// The units of a model of which ranks keep pieces of the weights or of the main gradients, as the
 /// programs that gather and reduce them need them: complete before the first parameter is declared.
 struct CutUnits {
-  std::vector<ParameterUnit> units;   ///< all units of the model, or of a part of it
-  std::vector<UnitPieces> pieces;     ///< by unit; not cut for units that ranks keep whole
+  std::vector<ParameterUnit> units;  ///< all units of the model, or of a part of it
+  std::vector<UnitPieces> pieces;    ///< by unit; not cut for units that ranks keep whole
   CutUnitOptions options;
-  DType compute = DType::f32;  ///< the dtype of most units: others are not quantised
 
   /// Returns whether there are second copies of weights.
   bool has_copies() const {
-    return std::ranges::any_of(pieces, [](const UnitPieces& unit) { return unit.secondary.is_cut(); });
+    return std::ranges::any_of(pieces,
+                               [](const UnitPieces& unit) { return unit.secondary.has_value(); });
   }
 };
 
@@ -140,8 +144,7 @@ class ParameterList {
   ParameterList() = default;
   /// Begins a list in a program that uses these cut units, or none if null. They must outlive it. A
   /// program that does not train has no use for second copies of weights.
-  ParameterList(const CutUnits* cut_units, bool trains)
-      : cut_units_(cut_units), trains_(trains) {}
+  ParameterList(const CutUnits* cut_units, bool trains) : cut_units_(cut_units), trains_(trains) {}
 
   /// Declares `name` below the builder's current scope and returns its value in the program. The
   /// value has the shape of the piece that the program's rank holds. Throws Error if the

@@ -217,7 +217,6 @@ std::shared_ptr<const CutModel> cut_model(const PassesToWrite& passes,
   const StateShard state(mesh_rank, parameters, sharing_of(optimizer, shard));
   model.units.units = parameters.units();
   model.units.options = shard.unit_options;
-  model.units.compute = passes.compute;
   for (size_t i = 0; i < parameters.units().size(); ++i) {
     model.units.pieces.push_back(state.stored(i));
   }
@@ -243,8 +242,7 @@ StepPrograms step_programs(Passes passes, ModelOutline model, const OptimizerCon
   const std::vector<ParameterUnit>& units = programs.model.parameters.units();
   const std::vector<ParameterSpec>& specs = programs.model.parameters.specs();
   const std::vector<StepSum> sums = programs.model.sums.all();
-  programs.start =
-      write_step_start(units, specs, sums, mesh_rank, sharing_of(optimizer, shard));
+  programs.start = write_step_start(units, specs, sums, mesh_rank, sharing_of(optimizer, shard));
   programs.update =
       write_update(units, specs, sums, optimizer, mesh_rank, shard,
                    {.units = programs.model.balance_units, .rate = programs.model.balance_rate});
@@ -274,7 +272,8 @@ StepPrograms step_programs(const RunConfig& config, const MeshRank& mesh_rank) {
     const bool is_new = equal_index == i;
     programs.set_of_phase.push_back(is_new ? static_cast<int>(programs.sets.size())
                                            : programs.set_of_phase[equal_index]);
-    if (is_new) programs.sets.push_back(passes_of(phases[i].config, mesh_rank, shard, first.from.cut).passes);
+    if (is_new)
+      programs.sets.push_back(passes_of(phases[i].config, mesh_rank, shard, first.from.cut).passes);
   }
   for (size_t i = 0; i < phases.size(); ++i) {
     add_schedule(programs.sets[static_cast<size_t>(programs.set_of_phase[i])], phases[i].config,

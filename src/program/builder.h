@@ -160,7 +160,7 @@ class Builder {
   Value gradient_of_root(Value root, const Distribution& distribution);
 
   Program& program_;
-  std::shared_ptr<ParameterUses> uses_;   // null before it is needed, and after nodes were changed
+  std::shared_ptr<ParameterUses> uses_;  // null before it is needed, and after nodes were changed
   std::map<int, std::function<Value(const Spec&)>> frame_roots_;  // by id (see sum_in_frame())
   std::map<std::string, Labels> labels_;                          // by their text
   std::string path_;

@@ -335,8 +335,9 @@ class MuonWriter {
   Value view_of(const MatrixPart& part, Value unit, const char* prefix) {
     const ParameterSpec& spec = *part.spec;
     const auto parameter = static_cast<size_t>(&spec - muon_.parameters.data());
-    return view(builder_, unit, muon_.shard.offset_in(parameter, Kept::master) + part.offset, part.shape,
-                part.distribution, fmt::format("{}{}{}", prefix, spec.name, part.suffix));
+    return view(builder_, unit, muon_.shard.offset_in(parameter, Kept::master) + part.offset,
+                part.shape, part.distribution,
+                fmt::format("{}{}{}", prefix, spec.name, part.suffix));
   }
 
   Value in_mesh_view_of(std::span<const MatrixPart> parts, Value number) {

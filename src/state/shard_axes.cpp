@@ -56,6 +56,20 @@ int axes_of_ranks(const std::string& key, int64_t ranks, const Mesh& mesh) {
               ranks, mesh.text(), ranks);
 }
 
+/// Returns how many of these axes are within a group of expert ranks, which is made of tensor ranks
+/// and these.
+int axes_within_experts(const Mesh& mesh) {
+  const int64_t experts = mesh.size(mesh.expert());
+  if (mesh.size(mesh.tensor()) % experts == 0) return 0;
+  for (int axes = 1; axes <= all_axes(mesh); ++axes) {
+    if (mesh.size(mesh.tensor()) * cut_ranks(mesh, axes, MeshView::dense) == experts) return axes;
+  }
+  throw Error(
+      "shard.expert_aware is false, and parallel.expert ({}) is not that of a group of neighbours "
+      "(the mesh is {}): choose another parallel.expert, or leave expert_aware out",
+      experts, mesh.text());
+}
+
 Part part_of(const std::string& key, const ShardPlacement& placement, const Mesh& mesh) {
   return {.key = key, .placement = placement, .axes = axes_of(key, placement, mesh)};
 }
@@ -78,6 +92,8 @@ void require_within(const Part& inner, const Part& outer, const Mesh& mesh) {
 
 std::vector<Axis> cut_axes(const Mesh& mesh, int axes, MeshView view) {
   std::vector<Axis> result;
+  TESSERA_CHECK(axes >= 0 && axes <= all_axes(mesh), "{} axes that may cut the state of {}", axes,
+                mesh.text());
   if (axes == 0) return result;
   const bool dense = view == MeshView::dense;
   if (dense) result.push_back(mesh.context());
@@ -104,11 +120,13 @@ ShardAxes shard_axes(const ShardConfig& config, const Mesh& mesh) {
   const Part optimizer = part_of("shard.optimizer", config.optimizer, mesh);
   require_within(weights, gradients, mesh);
   require_within(gradients, optimizer, mesh);
+  const int outside_experts = config.expert_aware ? 0 : axes_within_experts(mesh);
   const Part secondary = part_of("shard.secondary", config.secondary, mesh);
   require_within(secondary, optimizer, mesh);
   return {.weights = weights.axes,
           .gradients = gradients.axes,
           .optimizer = optimizer.axes,
+          .outside_experts = outside_experts,
           .secondary = secondary.axes};
 }
 

@@ -17,6 +17,10 @@ struct ShardAxes {
   int weights = 0;    ///< 0: each rank has whole weights
   int gradients = 0;  ///< 0: each rank adds up whole main gradients
   int optimizer = 0;  ///< of masters and moments; 0: each rank has all of them
+  /// The number of the first axes that do not cut the optimizer's states of parameters outside the
+  /// experts: those within a group of expert ranks, if each such group is to keep a copy (the plain
+  /// sharded optimizer of Optimus, figure 6). 0 if experts are taken into account (EPSO).
+  int outside_experts = 0;
   int secondary = 0;  ///< of a second copy of the weights (hpZ of ZeRO++); 0: there is none
   bool operator==(const ShardAxes&) const = default;
 };

@@ -31,8 +31,10 @@ struct ShardConfig {
   WireFormat weights_wire = WireFormat::fp32;    ///< in which gathers of frames send weights
   WireFormat secondary_wire = WireFormat::fp32;  ///< that of the second copy
   WireFormat gradients_wire = WireFormat::fp32;  ///< in which gradients are sent
-  int64_t block = 256;         ///< the elements of a block of integers that have one scale
-  double error_feedback = 0;   ///< see CutUnitOptions::error_feedback
+  bool gradients_by_level = true;                ///< see Wire::by_level
+  bool expert_aware = true;                      ///< see ShardAxes::outside_experts
+  int64_t block = 256;        ///< the elements of a block of integers that have one scale
+  double error_feedback = 0;  ///< see CutUnitOptions::error_feedback
 };
 
 }  // namespace tessera

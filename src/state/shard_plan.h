@@ -9,14 +9,18 @@ namespace tessera {
 
 /// What [shard] says for one mesh.
 struct ShardPlan {
-  ShardAxes axes;                  ///< over which the parts of the state are cut
+  ShardAxes axes;                    ///< over which the parts of the state are cut
   CutUnitOptions unit_options = {};  ///< how frames gather and reduce
 
-  /// Returns the format in which an update sends what is left of the gradients to sum. Sums that
-  /// frames have begun with integers are ended in bf16.
-  Wire update_wire() const {
-    const Wire& wire = unit_options.gradients_wire;
-    return axes.gradients > 0 && wire.is_quantised() ? Wire{.format = WireFormat::bf16} : wire;
+  /// Returns the format in which an update sends what is left of the gradients of a unit to sum.
+  /// Sums that frames have begun with integers are ended in bf16. A unit that may not be quantised
+  /// travels as it is instead.
+  Wire update_wire(bool may_be_quantised) const {
+    Wire wire = unit_options.gradients_wire;
+    if (!wire.is_quantised()) return wire;
+    if (axes.gradients > 0) wire.format = WireFormat::bf16;
+    if (!may_be_quantised) wire.format = WireFormat::fp32;
+    return wire;
   }
 };
 

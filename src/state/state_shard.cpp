@@ -205,8 +205,9 @@ StateShard::Layout StateShard::layout_of_rank() const {
     result.stored.push_back({.weights = even_pieces(result, unit, sharing_.axes.weights),
                              .gradients = even_pieces(result, unit, sharing_.axes.gradients)});
     UnitPieces& stored = result.stored.back();
-    if (stored.weights.is_cut()) {
-      stored.secondary = even_pieces(result, unit, sharing_.axes.secondary);
+    if (stored.weights.is_cut() && sharing_.axes.secondary > 0) {
+      const size_t axis_count = cut_axes_of(unit, sharing_.axes.secondary).size();
+      stored.secondary = result.even_cuts.back().outer(mesh_, axis_count);
     }
   }
   for (size_t first = 0; first < units.size(); ++first) {
@@ -269,6 +270,16 @@ std::vector<Axis> StateShard::cut_axes_of(size_t unit, int count) const {
   return cut_axes(mesh_, count, units_[unit].distribution.view());
 }
 
+std::vector<Axis> StateShard::axes_of_cut(size_t unit) const {
+  std::vector<Axis> axes = cut_axes_of(unit, sharing_.axes.optimizer);
+  if (units_[unit].distribution.view() == MeshView::dense) {
+    const auto left_out =
+        std::min<size_t>(axes.size(), static_cast<size_t>(sharing_.axes.outside_experts));
+    axes.erase(axes.begin(), axes.begin() + static_cast<std::ptrdiff_t>(left_out));
+  }
+  return axes;
+}
+
 FlatPieces StateShard::even_pieces(const Layout& layout, size_t unit, int count) const {
   const std::vector<Axis> axes = cut_axes_of(unit, count);
   if (ranks_of(mesh_, axes) == 1 || !on_stage(unit)) return {};
@@ -283,8 +294,7 @@ std::vector<Axis> StateShard::axes_of(size_t unit, Kept kind) const {
 
 Distribution StateShard::distribution(size_t parameter, Kept kind) const {
   const ParameterUnit& unit = units_[unit_of(parameter)];
-  Distribution result =
-      kind == Kept::gradient ? unit.gradient_distribution : unit.distribution;
+  Distribution result = kind == Kept::gradient ? unit.gradient_distribution : unit.distribution;
   for (const Axis axis : axes_of(unit_of(parameter), kind)) {
     result = result.with(axis, sharded(0, {.kind = PieceKind::flat}));
   }
@@ -318,8 +328,8 @@ bool StateShard::cut_together(size_t first, size_t second) const {
 
 ElementRun StateShard::run_of_unit(size_t unit, Kept kind) const {
   const bool is_state = kind >= Kept::master;
-  const FlatPieces& pieces = kind == Kept::weight     ? stored(unit).weights
-                             : kind == Kept::gradient ? stored(unit).gradients
+  const FlatPieces& pieces = kind == Kept::weight               ? stored(unit).weights
+                             : kind == Kept::gradient           ? stored(unit).gradients
                              : is_rearranged(unit) && !is_state ? even_cut(unit)
                                                                 : cut(unit);
   if (&pieces == &cut(unit) && pieces.is_cut()) return own_run(unit);

@@ -63,12 +63,12 @@ inline constexpr std::array<std::string_view, 6> kWordsOf<Kept>{
 /// stage (ParameterUnit::stages).
 ///
 /// Everything is divided as the parameters' distributions say. If ranks share the state out, the
-/// flat memory of each unit is cut besides, evenly, over the context axis and the levels of the data
-/// axis, or over those of expert_data for experts. All axes of ShardAxes::optimizer cut the masters
-/// and moments (the *states*). The first of them cut the main gradient, and the first of these the
-/// weights, so a rank's piece of the states is part of its piece of the gradient, and that of its
-/// piece of the weights. If an optimizer needs whole matrices, the states of hidden matrices are
-/// cut otherwise: in one piece of several units.
+/// flat memory of each unit is cut besides, evenly, over the context axis and the levels of the
+/// data axis, or over those of expert_data for experts. All axes of ShardAxes::optimizer cut the
+/// masters and moments (the *states*). The first of them cut the main gradient, and the first of
+/// these the weights, so a rank's piece of the states is part of its piece of the gradient, and
+/// that of its piece of the weights. If an optimizer needs whole matrices, the states of hidden
+/// matrices are cut otherwise: in one piece of several units.
 ///
 /// Each rank knows what the others have, because parameters, mesh and setting decide it. A shard
 /// never changes; several threads may use it.
@@ -111,8 +111,8 @@ class StateShard {
   /// elements of this rank's piece of the parameter, row by row. It is empty if the rank does not
   /// hold the parameter.
   ElementRun held(size_t parameter, Kept kind) const;
-  /// Returns the offset of the first element of this rank's piece of the parameter in run_of_unit().
-  /// It is below 0 if another rank has that element of the tensor.
+  /// Returns the offset of the first element of this rank's piece of the parameter in
+  /// run_of_unit(). It is below 0 if another rank has that element of the tensor.
   int64_t offset_in(size_t parameter, Kept kind) const {
     return layout_->in_unit[parameter].begin - run_of_unit(unit_of(parameter), kind).begin;
   }
@@ -127,20 +127,16 @@ class StateShard {
   /// Returns whether the states of a unit are cut otherwise than its weights and its main gradient,
   /// although these are cut too.
   bool is_rearranged(size_t unit) const {
-    return stored(unit).is_cut() && cut(unit) != even_cut(unit);
+    return stored(unit).is_cut() && sharing_.whole_matrices && units_[unit].matrices;
   }
   /// Returns whether the masters of a unit have memory of their own: the weights are rounded, or
   /// cut otherwise.
-  bool has_masters(size_t unit) const {
-    return is_rounded(units_[unit]) || is_rearranged(unit);
-  }
+  bool has_masters(size_t unit) const { return is_rounded(units_[unit]) || is_rearranged(unit); }
 
   // The functions below are about the states, which are masters and moments.
 
   /// Returns the axes over which ranks share out the states of a unit; none if they do not.
-  std::vector<Axis> axes_of_cut(size_t unit) const {
-    return cut_axes_of(unit, sharing_.axes.optimizer);
-  }
+  std::vector<Axis> axes_of_cut(size_t unit) const;
   /// Returns the pieces into which the ranks that share out a unit's states cut its flat memory.
   /// The result has no axes if the unit is not cut, or not on this rank's stage.
   const FlatPieces& cut(size_t unit) const { return layout_->cuts[unit]; }
@@ -155,9 +151,9 @@ class StateShard {
  private:
   /// The layout of all units on the ranks that hold the same pieces of the same parameters.
   struct Layout {
-    std::vector<Axis> split_axes;     // those that split a unit
-    std::vector<TensorPiece> pieces;  // by parameter
-    std::vector<ElementRun> in_unit;  // by parameter: its run in the memory of its unit
+    std::vector<Axis> split_axes;       // those that split a unit
+    std::vector<TensorPiece> pieces;    // by parameter
+    std::vector<ElementRun> in_unit;    // by parameter: its run in the memory of its unit
     std::vector<FlatPieces> even_cuts;  // by unit
     std::vector<UnitPieces> stored;     // by unit
     std::vector<FlatPieces> cuts;       // by unit: of the states

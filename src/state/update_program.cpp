@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "ops/collective/convert.h"
 #include "ops/collective/flat.h"
-#include "ops/collective/gather_units.h"
 #include "ops/collective/move_pieces.h"
 #include "ops/collective/stages.h"
 #include "ops/elementwise/elementwise.h"
@@ -60,16 +59,16 @@ class UnitValues {
   Weights weights(size_t unit) {
     const ParameterUnit& of = units_[unit];
     Weights result;
-    result.stored = builder_.parameter(
-        of.name, {{shard_.run_of_unit(unit, Kept::weight).length},
-                  of.dtype,
-                  shard_.stored(unit).weights.distribution(of.distribution)});
+    result.stored =
+        builder_.parameter(of.name, {{shard_.run_of_unit(unit, Kept::weight).length},
+                                     of.dtype,
+                                     shard_.stored(unit).weights.distribution(of.distribution)});
     const size_t held = shard_.stored(unit).weights.axes.size();
     result.own = pieces(unit).axes.size() > held
                      ? own_flat_piece(builder_, result.stored, pieces(unit), held)
                      : result.stored;
-    result.master = shard_.has_masters(unit) ? builder_.state(master_name(of), state_spec(unit))
-                                             : result.own;
+    result.master =
+        shard_.has_masters(unit) ? builder_.state(master_name(of), state_spec(unit)) : result.own;
     return result;
   }
 
@@ -103,8 +102,7 @@ class UnitValues {
   Value gradient_of_states(size_t unit, Value sum) {
     if (!shard_.is_rearranged(unit)) return sum;
     const std::string name = "rearranged_gradient:" + units_[unit].name;
-    const Value moved =
-        move_pieces(builder_, name, sum, shard_.even_cut(unit), shard_.cut(unit));
+    const Value moved = move_pieces(builder_, name, sum, shard_.even_cut(unit), shard_.cut(unit));
     builder_.name_as(moved, name);
     return moved;
   }
@@ -149,12 +147,9 @@ class UpdateWriter {
         shard_({update.program.mesh(), update.program.rank()}, units, parameters, update.sharing),
         values_(builder_, units, shard_),
         config_(config),
-        wire_(shard.update_wire()),
-        balance_(balance) {
-    for (const ParameterUnit& unit : units) {
-      if (dtype_size(unit.dtype) < dtype_size(narrowest_)) narrowest_ = unit.dtype;
-    }
-  }
+        plan_(shard),
+        matrices_(dtype_of_matrices(units)),
+        balance_(balance) {}
 
   void write(std::span<const StepSum> sums) {
     const Spec scalar{{1}, DType::f64, {}};
@@ -228,15 +223,16 @@ class UpdateWriter {
         axes_of_sum(builder_, gradient, {Placement::invariant, Placement::sharded});
     const FlatPieces& pieces = values_.pieces(unit);
     const size_t held = shard_.stored(unit).gradients.axes.size();
-    const Wire wire = wire_of_unit(wire_, units_[unit].dtype == narrowest_);
+    const Wire wire = plan_.update_wire(units_[unit].dtype == matrices_);
     if (pieces.axes.size() > held) {
       return take_piece_of_sum(builder_, gradient, pieces, held, axes, wire);
     }
     return take_sum_by_level(builder_, gradient, axes, wire);
   }
 
-  /// Declares and returns the states of a unit, without its gradient. A unit that Muon updates has no
-  /// second moment. If the states are rearranged, a copy of its weights is updated, as these are cut.
+  /// Declares and returns the states of a unit, without its gradient. A unit that Muon updates has
+  /// no second moment. If the states are rearranged, a copy of its weights is updated, as these are
+  /// cut.
   AdamWUnit unit_states(size_t unit) {
     const ParameterUnit& of = units_[unit];
     const Spec spec = values_.state_spec(unit);
@@ -323,8 +319,8 @@ class UpdateWriter {
   StateShard shard_;
   UnitValues values_;
   const OptimizerConfig& config_;
-  Wire wire_;
-  DType narrowest_ = DType::f64;  // the dtype of most units: others are not quantised
+  const ShardPlan& plan_;
+  DType matrices_;  // the dtype of units that may be quantised
   const BalancedUnits& balance_;
   std::vector<UnitValues::Weights> weights_;  // by unit; null if no optimizer changes it
   std::vector<AdamWUnit> states_;             // by unit; null likewise

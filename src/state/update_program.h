@@ -43,10 +43,10 @@ StateSharing sharing_of(const OptimizerConfig& config, const ShardPlan& shard);
 /// Writes the update program. `parameters` are those of `units`, in the order in which their
 /// squares are added up. Nothing is updated if the norm or a loss (a sum [1]) is not finite.
 /// `shard` says in which format gradients are sent, and which parts of the state ranks share out.
-/// If these have the masters and moments, each rank takes its piece of the summed gradients, updates
-/// that piece and sends its weights to the others that store them. Sharing out masters and moments
-/// alone does not change the bits of the weights. The last of `sums` are the counts of the layers
-/// that `balance` names, in that order.
+/// If these have the masters and moments, each rank takes its piece of the summed gradients,
+/// updates that piece and sends its weights to the others that store them. Sharing out masters and
+/// moments alone does not change the bits of the weights. The last of `sums` are the counts of the
+/// layers that `balance` names, in that order.
 UpdateProgram write_update(std::span<const ParameterUnit> units,
                            std::span<const ParameterSpec> parameters, std::span<const StepSum> sums,
                            const OptimizerConfig& config, const MeshRank& mesh_rank = {},

@@ -306,12 +306,14 @@ StepPrograms layout_programs(const LayoutTrial& trial, int rank) {
     if (!recomputes(trial.pipeline.recompute_stages, trial.mesh.stage(rank))) passes.recompute = {};
   }
   const MeshRank mesh_rank{trial.mesh, rank};
-  passes.cut = cut_model(passes, trial.optimizer, trial.shard, mesh_rank);
+  ShardPlan shard = trial.shard;
+  if (trial.mesh.ranks() == 1) shard.axes = {};
+  passes.cut = cut_model(passes, trial.optimizer, shard, mesh_rank);
   Passes written = write_passes(passes, mesh_rank);
   if (has_chunks) written.schedules.emplace(trial.micro_batches, trial.pipeline.schedule);
   ModelOutline model = outline_of(passes, written, mesh_rank);
   StepPrograms programs =
-      step_programs(std::move(written), std::move(model), trial.optimizer, trial.shard);
+      step_programs(std::move(written), std::move(model), trial.optimizer, shard);
   if (trial.change && trial.mesh.ranks() > 1) trial.change(programs);
   return programs;
 }

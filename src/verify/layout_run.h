@@ -51,7 +51,8 @@ struct LayoutTrial {
   /// The pipeline of several ranks. A single rank has the whole model in one chunk.
   TrialPipeline pipeline = {};
   ExpertLayout experts;
-  ShardPlan shard = {};  ///< for `mesh`
+  /// How the ranks of `mesh` share out the state. A single rank has all of it.
+  ShardPlan shard = {};
   /// By step: the choices of experts that replace the routers' own. If empty, routers choose.
   std::vector<StepChoices> pinned = {};
   /// By step: the whole gradients of another run, which a single rank takes for its update, so that

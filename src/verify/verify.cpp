@@ -41,13 +41,22 @@ bool shares_passes(const Mesh& mesh) {
   return data_ranks(mesh) * mesh.size(mesh.pipeline()) != mesh.ranks();
 }
 
-/// Throws Error if numbers travel as integers: the layout is then another model than one rank.
+/// Throws Error if weights are rounded to travel, or gradients to integers: the layout is then
+/// another model than one rank.
 void require_exact_wires(const LayoutTrial& trial) {
-  if (!trial.shard.unit_options.gradients_wire.is_quantised()) return;
-  throw Error(
-      "shard.gradients_wire is \"{}\": integers are far less precise than what verify compares; to "
-      "verify the rest, set it to \"fp32\"",
-      word(trial.shard.unit_options.gradients_wire.format));
+  const CutUnitOptions& options = trial.shard.unit_options;
+  const auto check = [](const char* key, const Wire& wire, bool may_be_bf16) {
+    if (wire.format == WireFormat::fp32) return;
+    if (may_be_bf16 && !wire.is_quantised()) return;
+    throw Error(
+        "shard.{} is \"{}\": a rank that computes with rounded weights, or sums rounded to "
+        "integers, "
+        "is far from what verify compares; to verify the rest, set it to \"fp32\"",
+        key, word(wire.format));
+  };
+  check("weights_wire", options.weights_wire, false);
+  check("secondary_wire", options.secondary_wire, false);
+  check("gradients_wire", options.gradients_wire, true);
 }
 
 /// Throws Error unless one rank can see together the tokens that the layout sees together.

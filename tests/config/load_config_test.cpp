@@ -198,9 +198,19 @@ TEST(LoadConfig, KnowsMuonAndItsKeys) {
   EXPECT_THAT(message_of("[optimizer]\nmuon_momentum = 1.0\n"), HasSubstr("muon_momentum"));
 }
 
-TEST(LoadConfig, SaysWhatThisBuildHasNot) {
-  EXPECT_THAT(message_of("[shard]\ngradients_wire = 'int4'\n"),
-              HasSubstr("\"int4\" is not in this build; it has \"fp32\", \"bf16\""));
+TEST(LoadConfig, ReadsHowSharedStateTravels) {
+  const ShardConfig shard = parse(
+                                "[shard]\nweights = 'all'\ngradients = 'all'\noptimizer = 'all'\n"
+                                "secondary = 'node'\nweights_wire = 'int8'\n"
+                                "gradients_wire = 'int4'\nblock = 64\n")
+                                .shard;
+  EXPECT_EQ(shard.secondary, (ShardPlacement{.level = "node"}));
+  EXPECT_EQ(shard.weights_wire, WireFormat::int8);
+  EXPECT_EQ(shard.secondary_wire, WireFormat::fp32);
+  EXPECT_EQ(shard.gradients_wire, WireFormat::int4);
+  EXPECT_EQ(shard.block, 64);
+  EXPECT_THAT(message_of("[shard]\nblock = 63\n"), HasSubstr("shard.block (63) is odd"));
+  EXPECT_THAT(message_of("[shard]\nweights_wire = 'int2'\n"), HasSubstr("\"int8\", \"int4\""));
 }
 
 TEST(LoadConfig, ReadsTheLayout) {
@@ -251,9 +261,6 @@ TEST(LoadConfig, RefusesPartsOfALayoutThatThisBuildLacks) {
   EXPECT_THAT(message_of("[parallel]\ncontext_mode = 'ring'\n"),
               HasSubstr("test.toml:2: parallel.context_mode = \"ring\": this build does not have "
                         "it; give \"all_gather\", or leave"));
-  EXPECT_THAT(message_of("[shard]\nsecondary = 'node'\n"),
-              HasSubstr("does not have it; give \"none\", or leave"));
-  EXPECT_THAT(message_of("[shard]\nweights_wire = 'int8'\n"), HasSubstr("does not have it"));
 }
 
 TEST(LoadConfig, TakesWhatAsksForNothingOfALayout) {

@@ -1,5 +1,4 @@
 #include "state/matrix_shares.h"
-#include "support/shared_states.h"
 
 #include <algorithm>
 #include <numeric>
@@ -7,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
+
+#include "support/shared_states.h"
 
 namespace tessera {
 namespace {

@@ -8,8 +8,8 @@
 #include <rapidcheck/gtest.h>
 
 #include "base/round_up.h"
-#include "tensor/alignment.h"
 #include "support/shared_states.h"
+#include "tensor/alignment.h"
 
 namespace tessera {
 namespace {

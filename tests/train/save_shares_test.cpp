@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "comm/tensor_piece.h"
-#include "train/save_state.h"
 #include "support/shared_states.h"
+#include "train/save_state.h"
 
 namespace tessera {
 namespace {
@@ -127,7 +127,8 @@ TEST(SaveShares, CoverStatesThatAreSharedOut) {
       std::vector<std::vector<Region>> all(4);
       for (int rank = 0; rank < mesh.ranks(); ++rank) {
         const ParameterList list = parameters_on({mesh, rank});
-        const StateShard shard({mesh, rank}, list, {testing::states_over_all(mesh), whole_matrices});
+        const StateShard shard({mesh, rank}, list,
+                               {testing::states_over_all(mesh), whole_matrices});
         std::vector<KeptTensor> masters;
         std::vector<const KeptTensor*> saved;
         for (size_t i = 0; i < all.size(); ++i) {

@@ -111,9 +111,15 @@ TEST_P(SharedStates, HaveTheBitsOfStatesThatEachRankHas) {
   const auto each = metrics("each"), shared = metrics("shared");
   ASSERT_EQ(each.size(), 2U);
   ASSERT_EQ(shared.size(), 2U);
+  // Whole sums of rounded gradients are rounded once more to be sent on, and pieces are not.
+  const bool same_bits = config_of("each").shard.gradients_wire == WireFormat::fp32;
   for (size_t i = 0; i < each.size(); ++i) {
-    EXPECT_EQ(each[i].loss, shared[i].loss) << "step " << i + 1;
-    EXPECT_EQ(each[i].grad_norm, shared[i].grad_norm) << "step " << i + 1;
+    if (same_bits) {
+      EXPECT_EQ(each[i].loss, shared[i].loss) << "step " << i + 1;
+      EXPECT_EQ(each[i].grad_norm, shared[i].grad_norm) << "step " << i + 1;
+    }
+    EXPECT_NEAR(each[i].loss / shared[i].loss, 1, 1e-4) << "step " << i + 1;
+    EXPECT_NEAR(each[i].grad_norm / shared[i].grad_norm, 1, 1e-3) << "step " << i + 1;
     EXPECT_LT(shared[i].memory_bytes, each[i].memory_bytes);
     // Of Muon: the same but for the order in which ranks add up what each has measured.
     ASSERT_EQ(each[i].update_rms.has_value(), shared[i].update_rms.has_value());
@@ -123,6 +129,7 @@ TEST_P(SharedStates, HaveTheBitsOfStatesThatEachRankHas) {
   }
   EXPECT_GT(each[0].grad_norm, 0.1) << "no step is clipped";
   const std::string expected = tensors("each", 2);
+  if (!same_bits) return;
   EXPECT_TRUE(tensors("shared", 2) == expected) << "other weights or moments";
 
   for (const char* run : {"each", "shared"}) fs::remove_all(checkpoint(run, 2));
@@ -181,6 +188,40 @@ TEST_F(SharedStatesOfRanks, RefuseOtherWordsByName) {
   const RunConfig other = config("none", {"shard.optimizer=\"data.0\""});
   EXPECT_THAT(error_of([&] { mesh_of(other, 2); }),
               AllOf(HasSubstr("shard.optimizer"), HasSubstr("\"node\", \"all\"")));
+}
+
+class QuantisedStates : public Ranks {};
+
+/// A checkpoint has no rounding errors of gradients. They begin anew after it, so a run that goes
+/// on has the bits of one that is resumed. Fed back, they change the weights.
+TEST_F(QuantisedStates, GoOnFromACheckpointBitForBit) {
+  const std::vector<std::string> keys{"train.precision=\"bf16\"",
+                                      "parallel.levels=[2]",
+                                      "train.micro_batch=1",
+                                      "shard.optimizer=\"all\"",
+                                      "shard.gradients=\"all\"",
+                                      "shard.weights=\"node\"",
+                                      "shard.secondary=\"node\"",
+                                      "shard.weights_wire=\"int8\"",
+                                      "shard.secondary_wire=\"int8\"",
+                                      "shard.gradients_wire=\"int4\"",
+                                      "shard.block=64",
+                                      "shard.error_feedback=0.8",
+                                      "train.steps=4",
+                                      "checkpoint.every=2",
+                                      "run.check_replicas=1",
+                                      "optimizer.warmup_steps=1",
+                                      "checkpoint.keep=4"};
+  train_on(4, config("whole", keys));
+  const std::string expected = tensors("whole", 4);
+  fs::remove_all(checkpoint("whole", 4));
+  train_on(4, config("whole", keys), {.resume = true});
+  EXPECT_TRUE(tensors("whole", 4) == expected);
+  std::vector<std::string> without = keys;
+  without.emplace_back("shard.error_feedback=0");
+  train_on(4, config("without", without));
+  EXPECT_FALSE(tensors("without", 4) == expected);
+  for (const char* run : {"whole", "without"}) fs::remove_all(folder(run));
 }
 
 }  // namespace

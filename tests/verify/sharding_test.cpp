@@ -66,20 +66,31 @@ TEST(Sharding, OfEveryTripleOfPlacementsTrainsTheModelOfOneRank) {
   }
 }
 
-/// ZeRO-1, 2 and 3, and two nested placements.
+/// ZeRO-1, 2 and 3, nested placements, and a second copy.
 std::vector<ShardAxes> some_placements(const Mesh& mesh) {
   const int all = static_cast<int>(mesh.axes_of(MeshView::dense).size()) - 1;
-  return {{0, 0, all}, {0, all, all}, {all, all, all}, {2, 2, 2}, {2, 2, all}, {0, 2, all}};
+  return {{0, 0, all},
+          {0, all, all},
+          {all, all, all},
+          {2, 2, 2},
+          {2, 2, all},
+          {0, 2, all},
+          {.weights = all, .gradients = all, .optimizer = all, .secondary = 2}};
+}
+
+/// ZeRO-2, and pieces of weights over fewer ranks than those of the optimizer, with a second copy.
+std::vector<ShardAxes> few_placements(const Mesh& mesh) {
+  const int all = static_cast<int>(mesh.axes_of(MeshView::dense).size()) - 1;
+  return {{0, all, all}, {.weights = 2, .gradients = 2, .optimizer = all, .secondary = all}};
 }
 
 TEST(Sharding, GoesWithEachOtherAxis) {
   for (const bool mixture : {false, true}) {
-    for (const MeshSizes& sizes : {MeshSizes{.tensor = 2, .data = {2, 2}},
-                                   MeshSizes{.context = 2, .data = {2}},
-                                   MeshSizes{.tensor = 2, .context = 2, .data = {2}},
-                                   MeshSizes{.data = {2, 2}, .expert = 2},
-                                   MeshSizes{.tensor = 2, .data = {2, 2}, .expert = 4},
-                                   MeshSizes{.context = 2, .data = {2, 2}, .expert = 8}}) {
+    for (const MeshSizes& sizes :
+         {MeshSizes{.tensor = 2, .data = {2, 2}}, MeshSizes{.context = 2, .data = {2}},
+          MeshSizes{.tensor = 2, .context = 2, .data = {2}}, MeshSizes{.data = {2, 2}, .expert = 2},
+          MeshSizes{.tensor = 2, .data = {2, 2}, .expert = 4},
+          MeshSizes{.context = 2, .data = {2, 2}, .expert = 8}}) {
       if (sizes.expert > 1 && !mixture) continue;
       LayoutTrial trial = trial_on(sizes, mixture ? laid_out_mixture() : laid_out_dense());
       for (const ShardAxes& axes : some_placements(trial.mesh)) {
@@ -99,7 +110,7 @@ TEST(Sharding, CutsLargeParametersAndTiedHeads) {
   model.vocabulary_size = 301;
   model.tied_head = true;
   LayoutTrial trial = trial_on({.tensor = 2, .data = {2, 2}}, model);
-  for (const ShardAxes& axes : some_placements(trial.mesh)) {
+  for (const ShardAxes& axes : few_placements(trial.mesh)) {
     for (const bool again : {true, false}) {
       for (const Recompute& recompute :
            {Recompute{}, Recompute{.norm = true, .attention = true, .experts = true},
@@ -116,17 +127,20 @@ TEST(Sharding, CutsLargeParametersAndTiedHeads) {
 
 TEST(Sharding, GoesWithEverySchedule) {
   using enum ScheduleKind;
-  for (ModelConfig model : {laid_out_dense(), laid_out_mixture()}) {
+  for (ModelConfig model : {laid_out_mixture()}) {
     model.layers = 4;
     model.tied_head = true;
-    for (const PipelineCut& cut : {PipelineCut{.kind = all_forward_all_backward, .stages = 2, .micro_batches = 3},
-        PipelineCut{.kind = one_forward_one_backward, .stages = 2, .micro_batches = 3},
-        PipelineCut{.kind = interleaved, .stages = 2, .chunks_per_stage = 2, .micro_batches = 4},
-        PipelineCut{.kind = zero_bubble_h1, .stages = 2, .micro_batches = 3},
-        PipelineCut{.kind = zero_bubble_v, .stages = 2, .chunks_per_stage = 2, .micro_batches = 4},
-        PipelineCut{.kind = dualpipe_v, .stages = 2, .chunks_per_stage = 2, .micro_batches = 5}}) {
+    for (const PipelineCut& cut :
+         {PipelineCut{.kind = all_forward_all_backward, .stages = 2, .micro_batches = 3},
+          PipelineCut{.kind = one_forward_one_backward, .stages = 2, .micro_batches = 3},
+          PipelineCut{.kind = interleaved, .stages = 2, .chunks_per_stage = 2, .micro_batches = 4},
+          PipelineCut{.kind = zero_bubble_h1, .stages = 2, .micro_batches = 3},
+          PipelineCut{
+              .kind = zero_bubble_v, .stages = 2, .chunks_per_stage = 2, .micro_batches = 4},
+          PipelineCut{
+              .kind = dualpipe_v, .stages = 2, .chunks_per_stage = 2, .micro_batches = 5}}) {
       LayoutTrial trial = trial_of(model, cut, {.data = {2, 2}});
-      for (const ShardAxes& axes : some_placements(trial.mesh)) {
+      for (const ShardAxes& axes : few_placements(trial.mesh)) {
         SCOPED_TRACE(cut.text() + ", " + text_of(axes));
         trial.shard.axes = axes;
         expect_model_of_one_rank(trial);
@@ -146,7 +160,7 @@ TEST(Sharding, GoesWithMuon) {
       LayoutTrial trial = trial_of(model, {.stages = sizes.pipeline}, sizes);
       if (sizes.pipeline == 1) trial = trial_on(sizes, model);
       trial.optimizer.name = OptimizerName::muon;
-      for (const ShardAxes& axes : some_placements(trial.mesh)) {
+      for (const ShardAxes& axes : few_placements(trial.mesh)) {
         SCOPED_TRACE(fmt::format("{}: {}", trial.mesh.text(), text_of(axes)));
         trial.shard.axes = axes;
         expect_model_of_one_rank(trial);
@@ -237,6 +251,29 @@ TEST(Sharding, RefusesAStaleSecondCopyByName) {
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr("second copy of the weights of"));
     EXPECT_THAT(error.what(), ::testing::HasSubstr("of version 1"));
+  }
+}
+
+/// Each group of experts' ranks keeps a copy of the states outside the experts.
+TEST(Sharding, GoesWithoutTakingExpertsIntoAccount) {
+  for (const MeshSizes& sizes : {MeshSizes{.data = {2, 2}, .expert = 2},
+                                 MeshSizes{.context = 2, .data = {2}, .expert = 2}}) {
+    LayoutTrial trial = trial_on(sizes, laid_out_mixture());
+    const int all = static_cast<int>(sizes.data.size()) + 1;
+    trial.shard.axes = {.optimizer = all, .outside_experts = all - 1};
+    expect_model_of_one_rank(trial);
+    trial.optimizer.name = OptimizerName::muon;
+    expect_model_of_one_rank(trial);
+  }
+}
+
+/// All ranks of a sum exchange at once.
+TEST(Sharding, SumsInOneHop) {
+  LayoutTrial trial = trial_on({.data = {2, 2}}, laid_out_dense());
+  for (const ShardAxes& axes : some_placements(trial.mesh)) {
+    trial.shard.axes = axes;
+    trial.shard.unit_options.gradients_wire.by_level = false;
+    expect_model_of_one_rank(trial);
   }
 }
 

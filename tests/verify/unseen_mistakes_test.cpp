@@ -121,10 +121,10 @@ TEST_F(UnseenMistake, GradientsTravelInBf16WhereNobodySaidSo) {
     tried.change = [&](StepPrograms& programs) {
       const Chunk& chunk = programs.chunks().front();
       const Program& before = programs.update.program;
-      programs.update =
-          write_update(chunk.outline.parameters.units(), chunk.outline.parameters.specs(),
-                       chunk.outline.sums.all(), tried.optimizer, {before.mesh(), before.rank()},
-                       {.axes = tried.shard.axes, .unit_options = {.gradients_wire = {WireFormat::bf16}}});
+      programs.update = write_update(
+          chunk.outline.parameters.units(), chunk.outline.parameters.specs(),
+          chunk.outline.sums.all(), tried.optimizer, {before.mesh(), before.rank()},
+          {.axes = tried.shard.axes, .unit_options = {.gradients_wire = {WireFormat::bf16}}});
     };
     const Verification found = verify(tried, 1);
     EXPECT_TRUE(found.same() && found.rounds_as_expected()) << verification_text(found);

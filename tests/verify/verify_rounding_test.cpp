@@ -122,7 +122,8 @@ TEST(VerifyBits, AreComparedWhereEachRankAddsUpItsPart) {
     return why_bits_not_compared(trial).empty();
   };
   EXPECT_TRUE(adds_up(8, [](LayoutTrial& t) { t.mesh = Mesh({.data = {2, 2}}); }));
-  EXPECT_TRUE(adds_up(0, [](LayoutTrial& t) { t.shard.unit_options.gradients_wire = {WireFormat::bf16}; }));
+  EXPECT_TRUE(
+      adds_up(0, [](LayoutTrial& t) { t.shard.unit_options.gradients_wire = {WireFormat::bf16}; }));
   EXPECT_FALSE(adds_up(0, [](LayoutTrial& t) { t.mesh = Mesh({.tensor = 2, .data = {2}}); }));
   EXPECT_FALSE(adds_up(0, [](LayoutTrial& t) { t.mesh = Mesh({.context = 2, .data = {2}}); }));
   EXPECT_FALSE(adds_up(8, [](LayoutTrial& t) { t.mesh = Mesh({.data = {2}, .expert = 2}); }));

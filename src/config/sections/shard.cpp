@@ -44,7 +44,8 @@ ConfigSection shard_section() {
           "the ranks that share the optimizer's state, the fp32 masters and the moments, likewise; "
           "the numbers stay the same")
       .key("secondary", &ShardConfig::secondary, placement, {has_second_copies, "none"},
-           "the ranks that share a second copy of sharded weights, likewise: gathers of the backward "
+           "the ranks that share a second copy of sharded weights, likewise: gathers of the "
+           "backward "
            "pass stay among them (hpZ of ZeRO++)")
       .key("gather_again", &ShardConfig::gather_again, FlagRule{}, {gathers_weights, true},
            "gather sharded weights again in the backward pass; false: keep them from the forward "
@@ -54,12 +55,20 @@ ConfigSection shard_section() {
            "how sharded weights travel to their use: as they are (fp32), or rounded to bf16 or to "
            "integers (qwZ of ZeRO++)")
       .key("secondary_wire", &ShardConfig::secondary_wire, word_rule<WireFormat>(),
-           {has_second_copies, "fp32"},
-           "how the second copy is kept and travels, likewise")
-      .key("gradients_wire", &ShardConfig::gradients_wire, word_rule<WireFormat>(),
-           {several_ranks, "fp32"},
-           "how gradients travel to their sums, which are taken in fp32: as they are, or rounded to "
-           "bf16 or to integers in each hop (qgZ of ZeRO++)")
+           {has_second_copies, "fp32"}, "how the second copy is kept and travels, likewise")
+      .key(
+          "gradients_wire", &ShardConfig::gradients_wire, word_rule<WireFormat>(),
+          {several_ranks, "fp32"},
+          "how gradients travel to their sums, which are taken in fp32: as they are, or rounded to "
+          "bf16 or to integers in each hop (qgZ of ZeRO++)")
+      .key("gradients_by_level", &ShardConfig::gradients_by_level, FlagRule{},
+           {several_ranks, true},
+           "sum gradients level by level of the network; false: among all ranks of a sum at once, "
+           "in "
+           "one hop")
+      .key("expert_aware", &ShardConfig::expert_aware, FlagRule{}, {shares_experts, true},
+           "cut the states of parameters outside the experts over the experts' ranks too (EPSO of "
+           "Optimus); false: each group of experts' ranks keeps a copy, to compare with")
       .key("block", &ShardConfig::block, whole(2, QuantisedFormat::kMostBlock),
            {sends_integers, int64_t{256}},
            "the elements that share a scale where numbers travel as integers; even")

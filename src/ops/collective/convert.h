@@ -55,6 +55,7 @@ Value take_sum(Builder& builder, Value value, std::span<const Axis> axes);
 /// within the innermost level, the sum of each rank's slice over the levels outside it, and an
 /// all-gather. So each of n ranks of a node sends an n-th of the value to other nodes. f32 is sent
 /// in the format `wire` (WireSum).
-Value take_sum_by_level(Builder& builder, Value value, std::span<const Axis> axes, const Wire& wire);
+Value take_sum_by_level(Builder& builder, Value value, std::span<const Axis> axes,
+                        const Wire& wire);
 
 }  // namespace tessera

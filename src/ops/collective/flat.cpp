@@ -159,13 +159,25 @@ void append_sum(Builder& builder, std::string_view name, Value value, const Flat
     builder.apply(std::make_shared<TakeSum>(name, sum_steps(program, pieces, levels)), {value});
     return;
   }
-  WireSum sum(sum_steps(program, pieces, levels, /*all_reduces=*/false, kSliceElements), wire);
+  WireSum sum(sum_steps(program, pieces, levels, /*all_reduces=*/false, kSliceElements), wire,
+              /*sends_on=*/!pieces.is_cut());
   std::vector<Value> inputs{value};
   if (feedback) inputs.push_back(feedback->error);
   builder.apply(std::make_shared<TakeRoundedSum>(
-                    name, std::move(sum),
-                    feedback ? std::optional(feedback->beta) : std::nullopt),
+                    name, std::move(sum), feedback ? std::optional(feedback->beta) : std::nullopt),
                 std::move(inputs));
+}
+
+/// Returns the axes of a sum level by level, or all in one level; those of one rank are left out.
+std::vector<std::vector<Axis>> levels_of(const Mesh& mesh, std::span<const Axis> axes,
+                                         bool by_level) {
+  std::vector<std::vector<Axis>> levels = mesh.axes_by_level(axes);
+  if (by_level || levels.empty()) return levels;
+  std::vector<std::vector<Axis>> one(1);
+  for (const std::vector<Axis>& level : levels) {
+    one[0].insert(one[0].end(), level.begin(), level.end());
+  }
+  return one;
 }
 
 /// Returns the sum over these axes: level by level if `by_level`, otherwise in one step.
@@ -180,9 +192,7 @@ Value sum_over(Builder& builder, Value value, std::span<const Axis> axes, bool b
   const std::vector<Axis> summed = plan_move(builder.program(), value, conversions).axes;
   if (!summed.empty()) {
     const FlatPieces whole{.axes = {}, .sizes = {info.spec.shape.elements()}};
-    const std::vector<std::vector<Axis>> in_one_step{summed};
-    append_sum(builder, "take_sum", value, whole,
-               by_level ? mesh.axes_by_level(summed) : in_one_step, wire);
+    append_sum(builder, "take_sum", value, whole, levels_of(mesh, summed, by_level), wire);
   }
   const Value sum = builder.apply_single(make_retype(std::move(conversions)), {value});
   builder.replace(value, sum);
@@ -222,8 +232,8 @@ Value flat_piece(Builder& builder, Value whole, Distribution distribution,
   TESSERA_CHECK(spec.shape == Shape{pieces.elements()}, "pieces of {} elements of '{}' {}",
                 pieces.elements(), program.info(whole).name, spec.shape.text());
   const ElementRun run = pieces.run_of(program.mesh(), program.rank());
-  return builder.apply_single(
-      std::make_shared<FlatPiece>(std::move(distribution), run, spec.dtype), {whole});
+  return builder.apply_single(std::make_shared<FlatPiece>(std::move(distribution), run, spec.dtype),
+                              {whole});
 }
 
 }  // namespace
@@ -234,7 +244,7 @@ Value take_sum(Builder& builder, Value value, std::span<const Axis> axes) {
 
 Value take_sum_by_level(Builder& builder, Value value, std::span<const Axis> axes,
                         const Wire& wire) {
-  return sum_over(builder, value, axes, /*by_level=*/true, wire);
+  return sum_over(builder, value, axes, wire.by_level, wire);
 }
 
 Value take_piece_of_sum(Builder& builder, Value value, const FlatPieces& pieces, size_t held,
@@ -245,9 +255,9 @@ Value take_piece_of_sum(Builder& builder, Value value, const FlatPieces& pieces,
   Distribution distribution =
       piece_distribution(program, value, pieces, held, Placement::partial, axes);
   const FlatPieces within = pieces.within(mesh, program.rank(), held);
-  const std::vector<std::vector<Axis>> by_level = mesh.axes_by_level(axes);
-  if (!by_level.empty()) {
-    append_sum(builder, "take_piece_of_sum", value, within, by_level, wire, feedback);
+  const std::vector<std::vector<Axis>> levels = levels_of(mesh, axes, wire.by_level);
+  if (!levels.empty()) {
+    append_sum(builder, "take_piece_of_sum", value, within, levels, wire, feedback);
   }
   const Value piece = flat_piece(builder, value, std::move(distribution), within);
   builder.replace(value, piece);

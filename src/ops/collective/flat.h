@@ -30,8 +30,8 @@ struct SumFeedback {
 ///
 /// The sum is taken in the value's own memory, of which the result is a view. The order is that of
 /// take_sum_by_level(). If nothing is rounded, the piece has the same bits as in the whole sum. The
-/// whole sum is not gathered, which halves the bytes that are sent. So the piece of a sum of rounded
-/// addends stays f32. There is no gradient. Throws DistributionError
+/// whole sum is not gathered, which halves the bytes that are sent. A sum of rounded addends is not
+/// rounded itself. There is no gradient. Throws DistributionError
 /// if the value has another type.
 Value take_piece_of_sum(Builder& builder, Value value, const FlatPieces& pieces, size_t held,
                         std::span<const Axis> axes, const Wire& wire,

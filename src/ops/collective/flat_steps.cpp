@@ -17,10 +17,10 @@ namespace tessera {
 namespace {
 
 /// Returns a step over these axes, whose ranks divide the run `whole`. A rank gets the part of
-/// run_of(rank) that is within `whole`.
+/// run_of(rank) that is within `whole`. `average_length` is FlatStep::average_length.
 template <typename RunOf>
 FlatStep step_of(const Program& program, FlatStepKind kind, std::vector<Axis> axes,
-                 const ElementRun& whole, RunOf&& run_of) {
+                 const ElementRun& whole, double average_length, RunOf&& run_of) {
   const std::vector<int> group = program.mesh().group(program.rank(), axes);
   std::vector<std::vector<ElementRun>> runs;
   for (const int rank : group) {
@@ -29,8 +29,12 @@ FlatStep step_of(const Program& program, FlatStepKind kind, std::vector<Axis> ax
     if (run.length > 0) runs.back().push_back({run.begin - whole.begin, run.length});
   }
   const auto position = std::ranges::find(group, program.rank()) - group.begin();
-  return {kind, std::move(axes), whole, PieceLayout(1, whole.length, 1, std::move(runs)),
-          static_cast<int>(position)};
+  return {kind,
+          std::move(axes),
+          whole,
+          PieceLayout(1, whole.length, 1, std::move(runs)),
+          static_cast<int>(position),
+          average_length};
 }
 
 /// The runs of flat memory that ranks sum, level by level. It keeps references to its arguments.
@@ -61,6 +65,15 @@ class SumRuns {
     return run;
   }
 
+  /// Returns the length of run_after() on average over the ranks that slice the same pieces.
+  double average_after(int rank, size_t level_count) const {
+    return average(pieces_.run_of(mesh_, rank, summed_axes(level_count)), level_count);
+  }
+  /// Returns the length of held_from(), likewise.
+  double average_held(int rank, size_t level) const {
+    return average(pieces_.run_of(mesh_, rank), level);
+  }
+
   /// Returns the part of a rank's piece that the rank has once all levels are summed and the slices
   /// of the levels from `level` on are gathered.
   ElementRun held_from(int rank, size_t level) const {
@@ -68,6 +81,15 @@ class SumRuns {
   }
 
  private:
+  /// Returns the average length of the slices of a run after so many levels.
+  double average(const ElementRun& run, size_t level_count) const {
+    auto length = static_cast<double>(run.length);
+    for (size_t level = 0; level < level_count; ++level) {
+      for (const Axis axis : sharing_axes_[level]) length /= mesh_.size(axis);
+    }
+    return length;
+  }
+
   /// Returns a rank's slice of a run, which the ranks along the level's sharing axes divide.
   ElementRun slice_of(int rank, size_t level, const ElementRun& run) const {
     // The rank's position in Mesh::group(), computed without a list of all ranks of the group.
@@ -110,18 +132,20 @@ std::vector<FlatStep> sum_steps(const Program& program, const FlatPieces& pieces
   const SumRuns runs(program.mesh(), pieces, levels, grain);
   std::vector<FlatStep> steps;
   size_t scattered = levels.size();  // the number of levels that are summed by a reduce-scatter
-  if (all_reduces && !levels.empty() && runs.sharing_axes(levels.size() - 1) == levels.back()) --scattered;
+  if (all_reduces && !levels.empty() && runs.sharing_axes(levels.size() - 1) == levels.back())
+    --scattered;
   for (size_t level = 0; level < levels.size(); ++level) {
     const bool scatters = level < scattered;
-    steps.push_back(step_of(program,
-                            scatters ? FlatStepKind::reduce_scatter : FlatStepKind::all_reduce,
-                            levels[level], runs.run_after(program.rank(), level),
-                            [&](int rank) { return runs.run_after(rank, level + 1); }));
+    steps.push_back(step_of(
+        program, scatters ? FlatStepKind::reduce_scatter : FlatStepKind::all_reduce, levels[level],
+        runs.run_after(program.rank(), level), runs.average_after(program.rank(), level),
+        [&](int rank) { return runs.run_after(rank, level + 1); }));
   }
   for (size_t level = scattered; level-- > 0;) {
     if (runs.sharing_axes(level).empty()) continue;
     steps.push_back(step_of(program, FlatStepKind::all_gather, runs.sharing_axes(level),
                             runs.held_from(program.rank(), level),
+                            runs.average_held(program.rank(), level),
                             [&](int rank) { return runs.held_from(rank, level + 1); }));
   }
   return steps;
@@ -132,8 +156,9 @@ std::vector<FlatStep> gather_steps(const Program& program, const FlatPieces& pie
   std::vector<FlatStep> steps;
   for (size_t i = pieces.axes.size(); i-- > 0;) {
     if (mesh.size(pieces.axes[i]) == 1) continue;
-    steps.push_back(step_of(program, FlatStepKind::all_gather, {pieces.axes[i]},
-                            pieces.run_of(mesh, program.rank(), i),
+    const ElementRun whole = pieces.run_of(mesh, program.rank(), i);
+    steps.push_back(step_of(program, FlatStepKind::all_gather, {pieces.axes[i]}, whole,
+                            static_cast<double>(whole.length),
                             [&](int rank) { return pieces.run_of(mesh, rank, i + 1); }));
   }
   return steps;
@@ -145,12 +170,21 @@ std::vector<std::vector<Axis>> groups_of(std::span<const FlatStep> steps) {
   return groups;
 }
 
+void add_wire(std::vector<WireBytes>& wire, const WireBytes& added) {
+  const auto same = std::ranges::find(wire, added.axes, &WireBytes::axes);
+  if (same == wire.end()) {
+    wire.push_back(added);
+  } else {
+    same->bytes += added.bytes;
+  }
+}
+
 std::vector<WireBytes> wire_of(std::span<const FlatStep> steps, int64_t element_bytes) {
   std::vector<WireBytes> wire;
   for (const FlatStep& step : steps) {
     const int ranks = step.pieces.ranks();
     const int times = step.kind == FlatStepKind::all_reduce ? 2 : 1;
-    wire.push_back({step.axes, static_cast<double>(times * step.whole.length * element_bytes) *
+    add_wire(wire, {step.axes, step.average_length * static_cast<double>(times * element_bytes) *
                                    (ranks - 1) / ranks});
   }
   return wire;
@@ -165,8 +199,8 @@ int64_t steps_workspace(std::span<const FlatStep> steps, DType dtype, const Targ
         bytes = std::max(bytes, reduce_scatter_workspace(step.pieces, dtype));
         break;
       case FlatStepKind::all_reduce:
-        bytes = std::max(bytes,
-                         all_reduce_workspace(step.whole.length, dtype, step.pieces.ranks()));
+        bytes =
+            std::max(bytes, all_reduce_workspace(step.whole.length, dtype, step.pieces.ranks()));
         break;
       case FlatStepKind::all_gather:
         bytes = std::max(bytes, all_gather_workspace(step.pieces, dtype));
@@ -182,8 +216,8 @@ void run_steps(const Execution& execution, std::span<const FlatStep> steps,
     const FlatStep& step = steps[i];
     if (step.whole.length == 0) continue;
     const Tensor whole = memory.view(step.whole.begin, {step.whole.length});
-    const Tensor piece = whole.view(step.pieces.piece_begin(step.position),
-                                    {step.pieces.elements(step.position)});
+    const Tensor piece =
+        whole.view(step.pieces.piece_begin(step.position), {step.pieces.elements(step.position)});
     Communicator& group = *groups[i];
     switch (step.kind) {
       case FlatStepKind::reduce_scatter:

@@ -29,6 +29,8 @@ struct FlatStep {
   ElementRun whole;        ///< the run
   PieceLayout pieces;      ///< the pieces of the run, by position in the group
   int position = 0;        ///< of this rank in the group
+  /// The length of the run, on average over the ranks that hold slices of the same piece.
+  double average_length = 0;
 };
 
 /// Returns the steps of a sum over `axes` (Mesh::axes_by_level()), after which each rank has its
@@ -41,8 +43,8 @@ struct FlatStep {
 /// end the slices are gathered, outermost level first. Slices begin at multiples of `grain`
 /// elements. A last level over which nothing is cut is one all-reduce if `all_reduces`.
 std::vector<FlatStep> sum_steps(const Program& program, const FlatPieces& pieces,
-                                std::span<const std::vector<Axis>> levels,
-                                bool all_reduces = true, int64_t grain = 1);
+                                std::span<const std::vector<Axis>> levels, bool all_reduces = true,
+                                int64_t grain = 1);
 
 /// Returns the steps that give each rank the whole, of which it has its piece. The outermost level
 /// comes first, which makes the innermost split.
@@ -50,7 +52,10 @@ std::vector<FlatStep> gather_steps(const Program& program, const FlatPieces& pie
 
 /// Returns the groups of the steps, in their order (see Operation::group_axes()).
 std::vector<std::vector<Axis>> groups_of(std::span<const FlatStep> steps);
-/// Returns the bytes that a rank sends in each step, if all pieces of a step are equally large.
+/// Adds the bytes of a step to those of other steps over the same axes.
+void add_wire(std::vector<WireBytes>& wire, const WireBytes& added);
+/// Returns the bytes that a rank sends in all steps, by their axes, on average over the ranks of a
+/// group.
 std::vector<WireBytes> wire_of(std::span<const FlatStep> steps, int64_t element_bytes);
 /// Returns the bytes of workspace that run_steps() needs on a target.
 int64_t steps_workspace(std::span<const FlatStep> steps, DType dtype, const Target& target);

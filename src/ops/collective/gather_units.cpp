@@ -154,8 +154,8 @@ class GatherOfUnits : public Operation {
 /// Outputs: the whole weights.
 class GatherCopies final : public GatherOfUnits {
  public:
-  GatherCopies(const Program& program, std::vector<Spec> wholes,
-               std::span<const FlatPieces> pieces, std::span<const Wire> wires, std::string units)
+  GatherCopies(const Program& program, std::vector<Spec> wholes, std::span<const FlatPieces> pieces,
+               std::span<const Wire> wires, std::string units)
       : wholes_(std::move(wholes)), units_(std::move(units)) {
     for (size_t i = 0; i < pieces.size(); ++i) {
       const bool is_rounded = is_rounded_by(wires[i], wholes_[i].dtype);
@@ -207,20 +207,18 @@ class GatherCopies final : public GatherOfUnits {
 
 class GatherUnits final : public GatherOfUnits {
  public:
-  GatherUnits(const Program& program, std::vector<UnitPieces> units,
-              std::span<const DType> dtypes, const std::vector<bool>& may_be_quantised,
-              const CutUnitOptions& options, bool has_copies)
+  GatherUnits(const Program& program, std::vector<UnitPieces> units, std::span<const DType> dtypes,
+              const std::vector<bool>& may_be_quantised, const CutUnitOptions& options,
+              bool has_copies)
       : units_(std::move(units)),
         may_be_quantised_(may_be_quantised),
         options_(options),
         has_copies_(has_copies) {
     for (size_t i = 0; i < units_.size(); ++i) {
-      gathers().emplace_back(
-          program, units_[i].weights,
-          rounding_wire(options_.weights_wire, may_be_quantised_[i], dtypes[i]));
-      copy_runs_.push_back(has_copies_
-                               ? units_[i].secondary.run_of(program.mesh(), program.rank())
-                               : ElementRun{});
+      gathers().emplace_back(program, units_[i].weights,
+                             rounding_wire(options_.weights_wire, may_be_quantised_[i], dtypes[i]));
+      copy_runs_.push_back(has_copies_ ? units_[i].secondary->run_of(program.mesh(), program.rank())
+                                       : ElementRun{});
     }
   }
 
@@ -295,7 +293,7 @@ class GatherUnits final : public GatherOfUnits {
     std::string names;
     for (size_t i = 0; i < units_.size(); ++i) {
       wholes.push_back(builder.spec(self.outputs[i]));
-      pieces.push_back(units_[i].secondary);
+      pieces.push_back(*units_[i].secondary);
       wires.push_back(wire_of_unit(options_.secondary_wire, may_be_quantised_[i]));
       names += (i == 0 ? "" : ", ") + builder.program().info(self.inputs[i]).name;
     }
@@ -318,8 +316,7 @@ class GatherUnits final : public GatherOfUnits {
     for (size_t i = 0; i < units_.size(); ++i) {
       const Tensor& whole = execution.outputs[i];
       const Tensor own = whole.view(copy_runs_[i].begin, {copy_runs_[i].length});
-      const auto wire =
-          rounding_wire(options_.secondary_wire, may_be_quantised_[i], whole.dtype());
+      const auto wire = rounding_wire(options_.secondary_wire, may_be_quantised_[i], whole.dtype());
       if (own.elements() == 0) continue;
       if (wire) {
         to_wire(execution, *wire, own, execution.inputs[first + i]);
@@ -343,10 +340,9 @@ std::shared_ptr<const Operation> make_gather_units(const Program& program,
                                                    std::vector<UnitPieces> units,
                                                    std::span<const DType> dtypes,
                                                    const std::vector<bool>& may_be_quantised,
-                                                   const CutUnitOptions& options,
-                                                   bool has_copies) {
-  return std::make_shared<GatherUnits>(program, std::move(units), dtypes, may_be_quantised,
-                                       options, has_copies);
+                                                   const CutUnitOptions& options, bool has_copies) {
+  return std::make_shared<GatherUnits>(program, std::move(units), dtypes, may_be_quantised, options,
+                                       has_copies);
 }
 
 Spec copy_spec(const Program& program, const FlatPieces& pieces, const Spec& whole,
@@ -374,8 +370,7 @@ void reduce_gradient(Builder& builder, Value frame, Value stored, const FlatPiec
                                        builder.spec(frame)),
                 .beta = error_feedback};
   }
-  const Value piece =
-      take_piece_of_sum(builder, frame, pieces, /*held=*/0, axes, wire, feedback);
+  const Value piece = take_piece_of_sum(builder, frame, pieces, /*held=*/0, axes, wire, feedback);
   const Spec spec = builder.spec(piece);
   accumulate(builder, builder.declare_main_gradient(stored, spec.shape, spec.distribution), piece);
 }

@@ -16,8 +16,7 @@ std::shared_ptr<const Operation> make_gather_units(const Program& program,
                                                    std::vector<UnitPieces> units,
                                                    std::span<const DType> dtypes,
                                                    const std::vector<bool>& may_be_quantised,
-                                                   const CutUnitOptions& options,
-                                                   bool has_copies);
+                                                   const CutUnitOptions& options, bool has_copies);
 
 /// Returns the spec of this rank's second copy of a unit, given that of the whole unit. Rounded
 /// copies are pieces of a message (ops/collective/wire_pieces.h).
@@ -31,7 +30,7 @@ void reduce_gradient(Builder& builder, Value frame, Value stored, const FlatPiec
 
 /// Returns the wire of a unit's numbers: integers only where they are allowed.
 inline Wire wire_of_unit(const Wire& wire, bool may_be_quantised) {
-  return wire.is_quantised() && !may_be_quantised ? Wire{} : wire;
+  return wire.is_quantised() && !may_be_quantised ? Wire{.by_level = wire.by_level} : wire;
 }
 
 }  // namespace tessera

@@ -14,8 +14,8 @@ namespace {
 /// Input: this rank's piece. Output: its new piece, or an input that is updated, if `into`.
 class MovePieces final : public Operation {
  public:
-  MovePieces(const Program& program, std::string name, const FlatPieces& from,
-             const FlatPieces& to, bool into)
+  MovePieces(const Program& program, std::string name, const FlatPieces& from, const FlatPieces& to,
+             bool into)
       : message_name_(std::move(name)), to_(to), into_(into) {
     const Mesh& mesh = program.mesh();
     TESSERA_CHECK(from.axes == to.axes && from.elements() == to.elements(),

@@ -22,7 +22,8 @@ class UseStoredUnits final : public Operation {
   std::string_view name() const override { return "use_stored_units"; }
   std::string labels(std::span<const Spec> inputs) const override {
     std::string names;
-    for (size_t i = 0; i < inputs.size(); ++i) names += fmt::format("{}~w{}", i == 0 ? "" : ", ", i);
+    for (size_t i = 0; i < inputs.size(); ++i)
+      names += fmt::format("{}~w{}", i == 0 ? "" : ", ", i);
     std::string outputs = names;
     std::erase(outputs, '~');
     return names + " -> " + outputs;
@@ -99,24 +100,26 @@ std::vector<Value> gather_units(Builder& builder, const ChosenUnits& units,
   const Program& program = builder.program();
   std::vector<DType> dtypes;
   for (const Value stored : units.stored) dtypes.push_back(builder.spec(stored).dtype);
-  const bool has_copies = version && options.gathers_again && units.pieces[0].secondary.is_cut();
+  const bool has_copies = version && options.gathers_again && units.pieces[0].secondary;
   std::vector<Value> inputs = units.stored;
   if (has_copies) {
     inputs.push_back(version);
     for (size_t i = 0; i < units.pieces.size(); ++i) {
       const ValueInfo& stored = program.info(units.stored[i]);
+      TESSERA_CHECK(units.pieces[i].secondary, "'{}' has no second copy, as other units of {} have",
+                    stored.name, units.names);
       Distribution whole = stored.spec.distribution;
       for (const Axis axis : units.pieces[i].weights.axes) whole = whole.with(axis, invariant());
       const Wire wire = wire_of_unit(options.secondary_wire, units.may_be_quantised[i]);
-      const Spec spec = copy_spec(program, units.pieces[i].secondary,
+      const Spec spec = copy_spec(program, *units.pieces[i].secondary,
                                   {{units.pieces[i].weights.elements()}, dtypes[i], whole}, wire);
       inputs.push_back(builder.state("secondary:" + stored.name, spec));
     }
     inputs.push_back(builder.state("secondary_version:" + units.names, builder.spec(version)));
   }
-  return builder.apply(make_gather_units(program, units.pieces, dtypes, units.may_be_quantised,
-                                         options, has_copies),
-                       std::move(inputs));
+  return builder.apply(
+      make_gather_units(program, units.pieces, dtypes, units.may_be_quantised, options, has_copies),
+      std::move(inputs));
 }
 
 }  // namespace

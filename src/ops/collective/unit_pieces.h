@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,10 +14,12 @@ namespace tessera {
 /// The pieces that ranks keep between the runs of a program of a unit's weights and of its main
 /// gradient. Pieces of gradients are pieces of the pieces of weights, or the same.
 struct UnitPieces {
-  FlatPieces weights;    ///< not cut if each rank has whole weights
-  FlatPieces gradients;  ///< not cut if each rank has a whole main gradient; then neither is weights
-  /// Those of a second copy of the weights (hpZ of ZeRO++), if there is one.
-  FlatPieces secondary = {};
+  FlatPieces weights;  ///< not cut if each rank has whole weights
+  FlatPieces
+      gradients;  ///< not cut if each rank has a whole main gradient; then neither is weights
+  /// Those of a second copy of the weights (hpZ of ZeRO++), if there is one. Without axes each rank
+  /// has all of it.
+  std::optional<FlatPieces> secondary = {};
   bool is_cut() const { return gradients.is_cut(); }
   bool operator==(const UnitPieces&) const = default;
 };

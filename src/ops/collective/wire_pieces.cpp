@@ -87,8 +87,8 @@ void add_from_wire(const Execution& execution, const Wire& wire, const Tensor& p
   const Tensor addend = bf16_of(piece, sums.elements());
   if (execution.stream != nullptr) {
     return for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
-      accumulate_device<Vendor>(sums.pointer<float>(), addend.pointer<BFloat16>(),
-                                sums.elements(), *execution.stream);
+      accumulate_device<Vendor>(sums.pointer<float>(), addend.pointer<BFloat16>(), sums.elements(),
+                                *execution.stream);
     });
   }
   const BFloat16* source = addend.data<BFloat16>();

@@ -30,8 +30,8 @@ Tensor piece_of(const FlatStep& step, const Tensor& whole, size_t position) {
 
 }  // namespace
 
-WireSum::WireSum(std::vector<FlatStep> steps, const Wire& wire)
-    : steps_(std::move(steps)), wire_(wire) {
+WireSum::WireSum(std::vector<FlatStep> steps, const Wire& wire, bool sends_on)
+    : steps_(std::move(steps)), wire_(wire), sends_on_(sends_on) {
   for (const FlatStep& step : steps_) {
     TESSERA_CHECK(step.kind != FlatStepKind::all_reduce, "an all-reduce of rounded addends");
     slots_.push_back(slots_of(step));
@@ -62,9 +62,13 @@ std::vector<WireBytes> WireSum::wire() const {
     const FlatStep& step = steps_[i];
     const int ranks = step.pieces.ranks();
     const bool is_rounded = step.kind == FlatStepKind::reduce_scatter || gathers_rounded();
-    const int64_t bytes =
-        is_rounded ? slots_[i].begins.back() : step.whole.length * dtype_size(DType::f32);
-    wire.push_back({step.axes, static_cast<double>(bytes) * (ranks - 1) / ranks});
+    double bytes = step.average_length * static_cast<double>(dtype_size(DType::f32));
+    if (is_rounded && wire_.is_quantised()) {
+      bytes = static_cast<double>(slots_[i].begins.back());
+    } else if (is_rounded) {
+      bytes /= 2;
+    }
+    add_wire(wire, {step.axes, bytes * (ranks - 1) / ranks});
   }
   return wire;
 }
@@ -78,7 +82,9 @@ int64_t WireSum::workspace_bytes(const Target& target) const {
       // What this rank gets follows: a message from each rank.
       needed = round_up(needed, kSlotAlignment) +
                steps_[i].pieces.ranks() * round_up(slots_[i].bytes[own], kSlotAlignment);
-    } else if (!gathers_rounded()) {
+    } else if (gathers_rounded()) {
+      needed += steps_workspace({&steps_[i], 1}, DType::u8, target);
+    } else {
       needed = steps_workspace({&steps_[i], 1}, DType::f32, target);
     }
     bytes = std::max(bytes, needed);
@@ -112,12 +118,12 @@ void WireSum::scatter(const Execution& execution, const FlatStep& step, Communic
   const auto own = static_cast<size_t>(step.position);
   const int64_t own_bytes = slots.bytes[own];
   const bool on_device = execution.stream != nullptr;
-  // Kernels of devices need whole cache lines.
+  // What devices receive begins at cache lines. What is sent follows without gaps, as the calls of
+  // the processor need it: pieces of integers at 16 bytes, and those of bf16 at cache lines.
   const int64_t stride = on_device ? round_up(own_bytes, kSlotAlignment) : own_bytes;
   const Tensor sent = buffer_of(execution, 0, slots.begins.back());
-  const Tensor all_received =
-      buffer_of(execution, round_up(slots.begins.back(), kSlotAlignment),
-                static_cast<int64_t>(slots.bytes.size()) * stride);
+  const Tensor all_received = buffer_of(execution, round_up(slots.begins.back(), kSlotAlignment),
+                                        static_cast<int64_t>(slots.bytes.size()) * stride);
   const auto slot = [&](size_t position) {
     return sent.view(slots.begins[position], {slots.bytes[position]});
   };
@@ -161,7 +167,11 @@ void WireSum::gather(const Execution& execution, const FlatStep& step, Communica
   };
   const auto own = static_cast<size_t>(step.position);
   if (slots.bytes[own] > 0) to_wire(execution, wire_, piece_of(step, whole, own), slot(own));
-  group.all_gather(execution.name, slots.layout, slot(own), all, execution.call());
+  // The rest of the workspace is for the call.
+  const DeviceCall call{
+      .stream = execution.stream,
+      .workspace = execution.workspace.subspan(static_cast<size_t>(slots.begins.back()))};
+  group.all_gather(execution.name, slots.layout, slot(own), all, call);
   for (size_t position = 0; position < slots.bytes.size(); ++position) {
     if (slots.bytes[position] == 0) continue;
     from_wire(execution, wire_, slot(position), piece_of(step, whole, position));

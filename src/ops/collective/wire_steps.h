@@ -16,12 +16,13 @@ namespace tessera {
 /// rounds the parts of its run that the others are to sum, sends each to its rank, and takes the
 /// sum of what it gets, with its own part rounded too, in f32 in the order of the ranks. So a
 /// number is rounded once in each hop, however many ranks there are, and the sum is of all ranks.
-/// The sum of the last hop is not rounded. If slices of it are gathered after that, they travel in
-/// bf16 if the format is bf16, and otherwise in f32.
+/// The sum of the last hop is not rounded, so the piece that a rank keeps of it is f32. If all
+/// ranks are to have the whole sum (`sends_on`), its slices travel in bf16 too if that is the
+/// format.
 class WireSum {
  public:
   /// `steps` have no all-reduce.
-  WireSum(std::vector<FlatStep> steps, const Wire& wire);
+  WireSum(std::vector<FlatStep> steps, const Wire& wire, bool sends_on);
 
   const std::vector<FlatStep>& steps() const { return steps_; }
   /// Returns the bytes that a rank sends in each step, on average over the ranks of its group.
@@ -43,7 +44,7 @@ class WireSum {
     PieceLayout layout;             // the messages as pieces of the buffer
   };
   Slots slots_of(const FlatStep& step) const;
-  bool gathers_rounded() const { return wire_.format == WireFormat::bf16; }
+  bool gathers_rounded() const { return sends_on_ && wire_.format == WireFormat::bf16; }
   void scatter(const Execution& execution, const FlatStep& step, Communicator& group,
                const Tensor& whole, const std::optional<ErrorFeedback>& feedback) const;
   void gather(const Execution& execution, const FlatStep& step, Communicator& group,
@@ -51,6 +52,7 @@ class WireSum {
 
   std::vector<FlatStep> steps_;
   Wire wire_;
+  bool sends_on_;
   std::vector<Slots> slots_;  // by step
 };
 

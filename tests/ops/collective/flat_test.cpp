@@ -60,7 +60,8 @@ TEST(FlatPiecesOfSums, HaveTheBitsOfTheWholeSum) {
         builder.name(whole, "whole");
         builder.output(whole);
         const Value sum = builder.state("b", spec);
-        const Value piece = take_piece_of_sum(builder, sum, pieces, 0, mesh.axes_of(MeshView::dense), {wire});
+        const Value piece =
+            take_piece_of_sum(builder, sum, pieces, 0, mesh.axes_of(MeshView::dense), {wire});
         EXPECT_EQ(builder.program().base(piece), sum);
         EXPECT_EQ(builder.spec(piece).distribution, pieces.distribution(Distribution()));
         builder.name(piece, "piece");
@@ -103,8 +104,8 @@ TEST(FlatPiecesOfSums, SendHalfOfWhatAWholeSumDoes) {
   const FlatPieces pieces = pieces_over_data(mesh, std::vector<int64_t>(6, 8));
   const auto write = [&](Builder& builder) {
     const Distribution addend = Distribution().with(inner, partial()).with(outer, partial());
-    take_piece_of_sum(builder, builder.state("sum", {{48}, DType::f32, addend}), pieces,
-                      0, mesh.data(), {});
+    take_piece_of_sum(builder, builder.state("sum", {{48}, DType::f32, addend}), pieces, 0,
+                      mesh.data(), {});
     const Value weight = builder.parameter("weight", {{48}, DType::bf16, {}});
     gather_pieces(builder, own_flat_piece(builder, weight, pieces), weight, pieces);
   };
@@ -133,8 +134,9 @@ TEST(FlatPiecesOfSums, RefuseWhatIsNoAddendOrNoPiece) {
   Builder builder(program);
   const FlatPieces pieces = pieces_over_data(mesh, {4, 4});
   const Value weight = builder.parameter("weight", {{8}, DType::f32, {}});
-  EXPECT_THAT(refusal_of([&] { take_piece_of_sum(builder, weight, pieces, 0, mesh.data(), Wire{}); }),
-              AllOf(HasSubstr("'weight' is invariant"), HasSubstr("expected partial")));
+  EXPECT_THAT(
+      refusal_of([&] { take_piece_of_sum(builder, weight, pieces, 0, mesh.data(), Wire{}); }),
+      AllOf(HasSubstr("'weight' is invariant"), HasSubstr("expected partial")));
   const Value sum =
       builder.state("sum", {{8}, DType::f32, Distribution().with(mesh.data()[0], partial())});
   EXPECT_THAT(refusal_of([&] { own_flat_piece(builder, sum, pieces); }),
