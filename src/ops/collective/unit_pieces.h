@@ -60,6 +60,8 @@ struct CutUnitOptions {
 std::vector<Value> use_cut_units(Builder& builder, std::span<const CutUnit> units,
                                  const CutUnitOptions& options, Value version = {});
 
+/// The beginning of the names of states that are second copies of weights.
+inline const std::string kSecondCopyPrefix = "secondary:";
 /// The beginning of the names of states with rounding errors (CutUnitOptions::error_feedback).
 inline const std::string kErrorPrefix = "error:";
 
