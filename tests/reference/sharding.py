@@ -2,8 +2,8 @@
 
 Writes tests/fixtures/sharding/table.json: a row for each mesh, each triple of placements that the
 dependency rule of ZeRO-topo (section V) allows, and each set of wire formats. "units" are those of
-the model: the elements, whether they are bf16, and how many such units there are. Weights that are
-bf16 have f32 masters. All other weights are f32 and their own masters. Gradients and moments are
+the model: the elements, whether they are bf16, whether the backward pass uses the weights, and how
+many such units there are. Weights that are bf16 have f32 masters. All other weights are f32 and their own masters. Gradients and moments are
 f32. "columns" names the values of a row, which are bytes of one rank, on average over all ranks:
 
   levels       the ranks of a group of the innermost level, the groups of the next, and so on
@@ -47,6 +47,7 @@ BITS = dict(int4=4, int8=8, bf16=16, f32=32)
 class Unit(NamedTuple):
     elements: int
     is_bf16: bool
+    in_backward: bool
     count: int
 
     @property
@@ -68,8 +69,10 @@ class Wires(NamedTuple):
     gradients: str = "stored"
 
 
-# Two layers of 64 channels with 256 inner ones, and a table and a head of 1024 tokens.
-UNITS = [Unit(65536, True, 4), Unit(128, False, 2), Unit(64, False, 1)]
+# A layer of 64 channels with 256 inner ones, a head of 1024 tokens, the norms, and the embedding,
+# whose gradient does not depend on its weights.
+UNITS = [Unit(65536, True, True, 2), Unit(128, False, True, 1), Unit(64, False, True, 1),
+         Unit(65536, True, False, 1)]
 
 
 def is_integer(wire):
@@ -137,6 +140,8 @@ def received(levels, unit, placements, wires):
     backward = forward
     if secondary:
         backward = gather(levels, 0, secondary, n, format_of(wires.secondary, unit.weight))
+    if not unit.in_backward:
+        backward = [Fraction(0)] * count
     reduction = scatter(levels, 0, gradients, n, format_of(wires.gradients, "f32"))
     rest = wires.gradients
     if gradients and is_integer(rest):
