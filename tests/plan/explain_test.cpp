@@ -253,8 +253,8 @@ TEST(Explain, SaysWhatTheMemoryOfARankIsFor) {
     EXPECT_EQ(json["memory"].size(), 6U);
     EXPECT_EQ(sum, json["totals"]["peak_bytes"]);
     // Inputs are used again in the backward pass too, but no node makes them.
-    const int64_t inputs_of_backward = json["totals"]["saved_bytes"].get<int64_t>() -
-                                       json["memory"]["activations"].get<int64_t>();
+    const int64_t inputs_of_backward =
+        json["totals"]["saved_bytes"].get<int64_t>() - json["memory"]["activations"].get<int64_t>();
     EXPECT_GE(inputs_of_backward, 0);
     EXPECT_LE(inputs_of_backward, json["totals"]["input_bytes"].get<int64_t>());
     return json["memory"];
