@@ -18,6 +18,7 @@
 #include "config/mesh_of.h"
 #include "plan/explain_attention.h"
 #include "plan/explain_held.h"
+#include "plan/explain_memory.h"
 #include "plan/explain_rows.h"
 #include "program/label_rules.h"
 
@@ -213,6 +214,7 @@ std::string explain(const RunConfig& config, const StepPlan& plan, const Explain
   }
   if (options.types) text += "\n" + dims_in_words(rows);
   text += "\n" + totals_table(config, plan, rows);
+  text += "\n" + memory_table(plan);
   if (plan.memory.peak_node >= 0) {
     const Program& program = *plan.programs.list()[static_cast<size_t>(plan.memory.peak_program)];
     const Node& node = program.nodes()[static_cast<size_t>(plan.memory.peak_node)];
@@ -291,7 +293,8 @@ std::string explain_json(const RunConfig& config, const StepPlan& plan, const Fi
   OrderedJson json{{"layout", layout_json(plan.mesh_rank())},
                    {"held", held_json(plan)},
                    {"operations", operations},
-                   {"totals", totals}};
+                   {"totals", totals},
+                   {"memory", memory_json(plan)}};
   if (OrderedJson attention = attention_json(config); !attention.empty()) {
     json["attention"] = std::move(attention);
   }

@@ -172,11 +172,16 @@ std::string optimizer_table(const StepPlan& plan) {
   return table.text();
 }
 
-int64_t optimizer_bytes(const StepPlan& plan) {
+std::set<std::string> optimizer_states(const StepPlan& plan) {
   std::set<std::string> names;
   for (const ParameterUnit& unit : plan.programs.model.parameters.units()) {
     names.insert({master_name(unit), first_moment_name(unit), second_moment_name(unit)});
   }
+  return names;
+}
+
+int64_t optimizer_bytes(const StepPlan& plan) {
+  const std::set<std::string> names = optimizer_states(plan);
   int64_t bytes = 0;
   for (const ValueInfo& value : plan.programs.update.program.values()) {
     if (value.kind == ValueKind::state && names.contains(value.name)) bytes += value.spec.bytes();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 
 #include <nlohmann/json_fwd.hpp>
@@ -30,6 +31,10 @@ std::string optimizer_table(const StepPlan& plan);
 
 /// Returns the number of elements of all parameters on the rank, without padding.
 int64_t elements_on_rank(const StepPlan& plan);
+
+/// Returns the names that masters and moments have as states. Weights that are their own masters
+/// have none.
+std::set<std::string> optimizer_states(const StepPlan& plan);
 
 /// Returns the bytes of the masters and moments on the rank. With shard.optimizer the rank has them
 /// for a piece of its parameters. Weights that are their own masters are not counted.

@@ -238,6 +238,65 @@ TEST(Explain, PrintsTheTextsOfTypesThatAreDocumented) {
                              Not(HasSubstr("tokens that are")), Not(HasSubstr("axis 0"))));
 }
 
+/// The sum by kind is all that is reserved, and each key of [shard] changes its own kind.
+TEST(Explain, SaysWhatTheMemoryOfARankIsFor) {
+  const auto memory = [](std::vector<std::string> keys, int rank = 0) {
+    keys.insert(keys.end(),
+                {"train.precision='bf16'", "parallel.levels=[2, 2]", "model.hidden_size=64",
+                 "model.feed_forward_size=256", "model.kv_heads=4", "model.vocabulary_size=1024"});
+    const Json json = json_of(dense(keys), 4, rank);
+    int64_t sum = 0;
+    for (const auto& [kind, bytes] : json["memory"].items()) {
+      EXPECT_GE(bytes, 0) << kind;
+      sum += bytes.get<int64_t>();
+    }
+    EXPECT_EQ(json["memory"].size(), 6U);
+    EXPECT_EQ(sum, json["totals"]["peak_bytes"]);
+    // Inputs are used again in the backward pass too, but no node makes them.
+    const int64_t inputs_of_backward =
+        json["totals"]["saved_bytes"].get<int64_t>() - json["memory"]["activations"].get<int64_t>();
+    EXPECT_GE(inputs_of_backward, 0);
+    EXPECT_LE(inputs_of_backward, json["totals"]["input_bytes"].get<int64_t>());
+    return json["memory"];
+  };
+  // 4 units of 65536 matrix elements in bf16, and 320 of norms in f32.
+  constexpr int64_t kMatrices = 4 * 65536, kNorms = 320;
+  const Json whole = memory({});
+  EXPECT_EQ(whole["weights"], 2 * kMatrices + 4 * kNorms);
+  EXPECT_EQ(whole["second_copies"], 0);
+  EXPECT_EQ(whole["gradients"], 4 * (kMatrices + kNorms));
+  EXPECT_EQ(whole["optimizer"], 12 * kMatrices + 8 * kNorms);
+  EXPECT_GT(whole["activations"], 0);
+  EXPECT_GT(whole["buffers"], 0);
+
+  Json cut = memory({"shard.optimizer='all'"});
+  EXPECT_EQ(cut["weights"], whole["weights"]);
+  EXPECT_EQ(cut["gradients"], whole["gradients"]);
+  EXPECT_LT(cut["optimizer"], whole["optimizer"].get<int64_t>() / 3);
+  const std::vector<std::string> zero_3{"shard.optimizer='all'", "shard.gradients='all'",
+                                        "shard.weights='all'"};
+  cut = memory(zero_3);
+  EXPECT_LT(cut["weights"], whole["weights"].get<int64_t>() / 3);
+  EXPECT_LT(cut["gradients"], whole["gradients"].get<int64_t>() / 3);
+  EXPECT_EQ(cut["second_copies"], 0);
+
+  std::vector<std::string> copies = zero_3;
+  copies.insert(copies.end(), {"shard.secondary='pair'", "shard.secondary_wire='int8'",
+                               "shard.gradients_wire='int4'"});
+  const Json with_copies = memory(copies);
+  EXPECT_GE(with_copies["second_copies"], kMatrices / 2 + kMatrices / 2 / 256 * 4);
+  EXPECT_LT(with_copies["second_copies"], kMatrices / 2 + kMatrices / 2 / 256 * 4 + 4 * kNorms);
+  EXPECT_EQ(with_copies["gradients"], cut["gradients"]);
+  copies.emplace_back("shard.error_feedback=0.8");
+  EXPECT_EQ(memory(copies)["gradients"], cut["gradients"].get<int64_t>() + 4 * kMatrices)
+      << "errors of whole units";
+
+  const RunConfig config = dense();
+  EXPECT_THAT(explain(config, plan_of(config, 1), {}),
+              AllOf(HasSubstr("memory for"), HasSubstr("second copies"),
+                    HasSubstr("all that is reserved")));
+}
+
 TEST(Explain, ShowsTypesAndTheLayoutWhereTheyAreAsked) {
   const RunConfig config = dense({"parallel.context=2"});
   const StepPlan plan = plan_of(config, 4, 1);

@@ -65,7 +65,9 @@ class CountedStep {
   }
 
   const std::vector<CountedNode>& nodes() const { return nodes_; }
-  const StepPrograms& programs() const { return ranks_[0].programs; }
+  const StepPrograms& programs(int rank = 0) const {
+    return ranks_[static_cast<size_t>(rank)].programs;
+  }
   bool in_update(const CountedNode& counted) const {
     return counted.program == &programs().update.program;
   }

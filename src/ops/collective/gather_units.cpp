@@ -366,8 +366,9 @@ void reduce_gradient(Builder& builder, Value frame, Value stored, const FlatPiec
   }
   std::optional<SumFeedback> feedback;
   if (error_feedback > 0 && wire.is_quantised() && is_rounded_by(wire, builder.spec(frame).dtype)) {
-    feedback = {.error = builder.state(kErrorPrefix + builder.program().info(stored).name,
-                                       builder.spec(frame)),
+    feedback = {.error = builder.state(
+                    fmt::format("{}{}", kErrorPrefix, builder.program().info(stored).name),
+                    builder.spec(frame)),
                 .beta = error_feedback};
   }
   const Value piece = take_piece_of_sum(builder, frame, pieces, /*held=*/0, axes, wire, feedback);

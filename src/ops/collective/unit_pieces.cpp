@@ -113,7 +113,7 @@ std::vector<Value> gather_units(Builder& builder, const ChosenUnits& units,
       const Wire wire = wire_of_unit(options.secondary_wire, units.may_be_quantised[i]);
       const Spec spec = copy_spec(program, *units.pieces[i].secondary,
                                   {{units.pieces[i].weights.elements()}, dtypes[i], whole}, wire);
-      inputs.push_back(builder.state("secondary:" + stored.name, spec));
+      inputs.push_back(builder.state(fmt::format("{}{}", kSecondCopyPrefix, stored.name), spec));
     }
     inputs.push_back(builder.state("secondary_version:" + units.names, builder.spec(version)));
   }

@@ -3,6 +3,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "comm/flat_pieces.h"
@@ -63,8 +64,10 @@ struct CutUnitOptions {
 std::vector<Value> use_cut_units(Builder& builder, std::span<const CutUnit> units,
                                  const CutUnitOptions& options, Value version = {});
 
+/// The beginning of the names of states that are second copies of weights.
+inline constexpr std::string_view kSecondCopyPrefix = "secondary:";
 /// The beginning of the names of states with rounding errors (CutUnitOptions::error_feedback).
-inline const std::string kErrorPrefix = "error:";
+inline constexpr std::string_view kErrorPrefix = "error:";
 
 /// Appends the next version of the weights, in this state of i32 [1].
 void advance_version(Builder& builder, Value version);
