@@ -42,9 +42,12 @@ double gradient_bytes_of_rank(const MeshRank& mesh_rank, const ParameterList& pa
     const int ranks = ranks_of_sum(mesh_rank.mesh, unit) / reduced;
     const int cut = ranks_of(mesh_rank.mesh, shard.even_cut(i).axes);
     const bool keeps_piece = cut > reduced;
-    const double times = keeps_piece ? (ranks - 1) + (ranks * reduced / cut - 1) : 2 * (ranks - 1);
-    bytes +=
-        times / ranks * static_cast<double>(unit.elements * element_bytes(unit, wire)) / reduced;
+    // What is gathered after the sum is not rounded if it is part of a piece.
+    const int gathered = keeps_piece ? ranks * reduced / cut - 1 : ranks - 1;
+    const WireFormat gathered_wire = keeps_piece ? WireFormat::fp32 : wire;
+    const auto element_sum = static_cast<double>((ranks - 1) * element_bytes(unit, wire) +
+                                                 gathered * element_bytes(unit, gathered_wire));
+    bytes += element_sum / ranks * static_cast<double>(unit.elements) / reduced;
     // The stages that have the unit sum what is theirs of it by an all-reduce.
     const auto stages = static_cast<double>(unit.stages.size());
     bytes += 2 * (stages - 1) / stages *

@@ -22,8 +22,9 @@ struct GradientBytes {
 /// average over the N ranks that sum together. For E elements they receive 2 (N-1) E elements
 /// together, with any number of levels. If the sum is sharded over c of them (ZeRO-1), they receive
 /// (N-1) E, and then (N/c-1) E more because N/c ranks gather the piece that each of them keeps.
-/// Where each frame has reduced its gradients over g ranks already (ZeRO-2), E is that of a piece,
-/// and N and c are divided by g.
+/// A wire format rounds the sum and, of whole sums, what is gathered too. Where each frame has
+/// reduced its gradients over g ranks already (ZeRO-2), E is that of a piece, and N and c are
+/// divided by g.
 double gradient_bytes_of_rank(const MeshRank& mesh_rank, const ParameterList& parameters,
                               const StateShard& shard, WireFormat wire);
 

@@ -22,7 +22,8 @@ f32. "columns" names the values of a row, which are bytes of one rank, on averag
 A collective takes a level at a time. Sums begin with the innermost one and gathers with the
 outermost one. A message of integers has a scale of 4 bytes for each block. Its integers are padded
 to 4 bytes, and all of it to 16. Units that are not bf16 travel as f32 where others become integers.
-Where reductions of micro-batches send integers, the rest of the sum is sent in bf16.
+Where reductions of micro-batches send integers, the rest of the sum is sent in bf16, but for those
+units.
 
 The script fails unless the figures are those of the papers' formulas, with these types put in.
 
@@ -143,15 +144,15 @@ def received(levels, unit, placements, wires):
     if not unit.in_backward:
         backward = [Fraction(0)] * count
     reduction = scatter(levels, 0, gradients, n, format_of(wires.gradients, "f32"))
-    rest = wires.gradients
-    if gradients and is_integer(rest):
-        rest = "bf16"
-    rest_wire = format_of(rest, "f32")
-    # All levels that are left are summed. Then ranks with the same piece of the states gather it.
+    rest_wire = format_of(wires.gradients, "f32")
+    if gradients and is_integer(rest_wire):
+        rest_wire = "bf16"
+    # All levels that are left are summed. Then ranks with the same piece of the states gather it. A
+    # piece that the sum has cut is not rounded for that.
     step_sum = plus(scatter(levels, gradients, count, Fraction(n, prod(levels[:gradients])),
                             rest_wire),
                     gather(levels, optimizer, count, Fraction(n, prod(levels[:optimizer])),
-                           "bf16" if rest_wire == "bf16" else "f32"))
+                           "bf16" if rest_wire == "bf16" and optimizer == gradients else "f32"))
     step_gather = gather(levels, weights, optimizer, Fraction(n, prod(levels[:weights])),
                          unit.weight)
     return [forward, backward, reduction, step_sum, step_gather]

@@ -129,7 +129,12 @@ TEST_F(UnseenMistake, GradientsTravelInBf16WhereNobodySaidSo) {
     const Verification found = verify(tried, 1);
     EXPECT_TRUE(found.same() && found.rounds_as_expected()) << verification_text(found);
     EXPECT_FALSE(found.passed());
-    EXPECT_DOUBLE_EQ(found.gradient_bytes.counted, found.gradient_bytes.expected / 2);
+    // Pieces that two ranks share are gathered in fp32.
+    const double saved = found.gradient_bytes.expected - found.gradient_bytes.counted;
+    if (std::string_view(over) == "none") {
+      EXPECT_DOUBLE_EQ(saved, found.gradient_bytes.expected / 2);
+    }
+    EXPECT_GT(saved, found.gradient_bytes.expected / 3);
     EXPECT_THAT(verification_text(found), HasSubstr("sends OTHER BYTES than it should"));
   }
 }
