@@ -2,9 +2,8 @@
 //
 // 1. Lifetimes (lifetimes.h) finds for each program when each block of a frame's memory is in use:
 //    from one step of a segment to another.
-// 2. Timeline (timeline.h) follows the list. It gives each micro-batch a frame, and each situation
-// a
-//    *period* of the timeline, with a step for each node that runs in it.
+// 2. Timeline (timeline.h) follows the list. It gives each micro-batch a frame. It gives each
+//    situation a *period* of the timeline, with a step for each node that runs in it.
 // 3. Planner makes a block for each kept value (in use all the time), each block of each frame and
 //    each workspace, with its intervals on the timeline.
 // 4. assign_offsets() (arena_offsets.h) gives blocks offsets at which none overlap while both are

@@ -98,7 +98,7 @@ struct ParameterUnit {
 };
 
 /// Returns the names of the masters and moments of a unit's weights, in every program that uses
-/// them. Where the weights are the masters themselves, there is no value of the former name.
+/// them. Where the weights are the masters themselves, no value has the name of a master.
 std::string master_name(const ParameterUnit& unit);
 std::string first_moment_name(const ParameterUnit& unit);
 std::string second_moment_name(const ParameterUnit& unit);
@@ -112,8 +112,9 @@ bool is_rounded(const ParameterUnit& unit);
 /// numbers, such as norms beside matrices of bf16, are never quantised.
 DType dtype_of_matrices(std::span<const ParameterUnit> units);
 
-/// The units of a model of which ranks keep pieces of the weights or of the main gradients, as the
-/// programs that gather and reduce them need them: complete before the first parameter is declared.
+/// The units of a model of which ranks keep pieces of the weights or of the main gradients. The
+/// programs that gather and reduce them need complete units before they declare the first
+/// parameter.
 struct CutUnits {
   std::vector<ParameterUnit> units;  ///< all units of the model, or of a part of it
   std::vector<UnitPieces> pieces;    ///< by unit; not cut for units that ranks keep whole

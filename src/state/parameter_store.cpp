@@ -11,8 +11,8 @@ namespace tessera {
 namespace {
 
 /// Returns the name of a unit's value in the programs. Without masters the weights are the masters
-/// themselves. The sum over the ranks is taken in the
-/// memory of the main gradient, so both kinds of gradient have one name.
+/// themselves. The sum over the ranks is taken in the memory of the main gradient, so both kinds of
+/// gradient have one name.
 std::string unit_value_name(const ParameterUnit& unit, Kept kind, bool has_masters) {
   switch (kind) {
     case Kept::weight:

@@ -29,9 +29,9 @@ struct SumFeedback {
 /// listed its type stays. f32 is sent in the format `wire`.
 ///
 /// The sum is taken in the value's own memory, of which the result is a view. The order is that of
-/// take_sum_by_level(). If nothing is rounded, the piece has the same bits as in the whole sum. The
-/// whole sum is not gathered, which halves the bytes that are sent. A sum of rounded addends is not
-/// rounded itself. There is no gradient. Throws DistributionError
+/// take_sum_by_level(). The whole sum is not gathered, which halves the bytes that are sent. So if
+/// addends are rounded to travel, their sum is not rounded once more. Otherwise the piece has the
+/// same bits as in the whole sum. There is no gradient. Throws DistributionError
 /// if the value has another type.
 Value take_piece_of_sum(Builder& builder, Value value, const FlatPieces& pieces, size_t held,
                         std::span<const Axis> axes, const Wire& wire,

@@ -41,7 +41,6 @@ class UnitGather {
     steps_ = gather_steps(program, sent);
   }
 
-  const FlatPieces& pieces() const { return pieces_; }
   const ElementRun& own_run() const { return own_run_; }
   const std::vector<FlatStep>& steps() const { return steps_; }
   std::vector<WireBytes> wire(DType dtype) const {
