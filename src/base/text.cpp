@@ -121,6 +121,19 @@ std::string join(std::span<const std::string> words, std::string_view separator)
   return result;
 }
 
+std::string enumeration(std::vector<std::string> words) {
+  constexpr size_t kMost = 12;
+  TESSERA_CHECK(!words.empty(), "an enumeration of nothing");
+  std::string last = words.back();
+  words.pop_back();
+  if (words.empty()) return last;
+  if (words.size() >= kMost) {
+    last = fmt::format("{} more", words.size() + 1 - kMost);
+    words.resize(kMost);
+  }
+  return join(words, ", ") + " and " + last;
+}
+
 std::string Table::text() const {
   std::vector<size_t> widths;
   for (const auto& row : rows_) {

@@ -31,6 +31,10 @@ std::string format_duration(double seconds);
 /// Returns the words with the separator between them.
 std::string join(std::span<const std::string> words, std::string_view separator);
 
+/// Returns "a", "a and b", or "a, b and 3 more" if there are many. Throws InternalError without
+/// words.
+std::string enumeration(std::vector<std::string> words);
+
 /// A table for a terminal. Columns are as wide as their widest cell, and numbers (cells that start
 /// with a digit or a sign) are aligned right.
 class Table {

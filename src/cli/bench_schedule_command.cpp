@@ -15,9 +15,9 @@
 #include "cli/options.h"
 #include "cli/several_processes.h"
 #include "comm/processes.h"
-#include "config/effects.h"
 #include "config/mesh_of.h"
 #include "config/resolve.h"
+#include "config/warnings.h"
 #include "pipeline/picture.h"
 #include "plan/balance_stages.h"
 #include "train/bench_schedule.h"
@@ -67,7 +67,7 @@ void run(const ScheduleArguments& arguments, Processes* processes) {
   // All phases have the layers of the first one.
   const RunConfig phase =
       choose_phases(with_stage_layers(config, mesh), arguments.phase).front().config;
-  for (const std::string& sentence : without_effect(config, &mesh)) warn(sentence);
+  for (const std::string& sentence : config_warnings(config, mesh)) warn(sentence);
   const InterruptGuard guard;
   const Repeats repeats = arguments.repeats.make_repeats("schedule");
   std::optional<ScheduleMeasurement> measurement;

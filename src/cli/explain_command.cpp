@@ -19,10 +19,10 @@
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
 #include "cli/options.h"
-#include "config/effects.h"
 #include "config/mesh_of.h"
 #include "config/pipeline_of.h"
 #include "config/resolve.h"
+#include "config/warnings.h"
 #include "hardware/hardware_file.h"
 #include "hardware/processor.h"
 #include "pipeline/picture.h"
@@ -86,7 +86,7 @@ void explain_run(const ExplainArguments& arguments, const RunConfig& given,
         arguments.picture);
   }
   const Logger logger;
-  for (const std::string& sentence : without_effect(given, &mesh_rank.mesh)) {
+  for (const std::string& sentence : config_warnings(given, mesh_rank.mesh)) {
     logger.warn("{}", sentence);
   }
   const RunConfig config = with_stage_layers(given, mesh_rank.mesh);  // the same in all phases

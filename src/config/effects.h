@@ -112,9 +112,8 @@ bool learns_nothing(const RunPhase& phase);
 /// Returns why a key has no effect; empty if it has one, or if its value asks for nothing.
 std::string why_without_effect(const Key& key, const Circumstances& here);
 
-/// Returns sentences about a run on a mesh: one for each reason, with the keys that were set but
-/// have no effect for it, and one if there are steps that learn nothing. Null: the mesh is not
-/// known.
+/// Returns a sentence for each reason why keys have no effect in a run on a mesh, with those that
+/// were set. Null: the mesh is not known.
 std::vector<std::string> without_effect(const RunConfig& config, const Mesh* mesh);
 
 }  // namespace tessera

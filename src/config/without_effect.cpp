@@ -10,20 +10,6 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kMaxNamed = 12;  // names in one sentence
-
-/// Returns "a", "a and b" or "a, b and 3 more".
-std::string enumeration(std::vector<std::string> names) {
-  std::string last = names.back();
-  names.pop_back();
-  if (names.empty()) return last;
-  if (names.size() >= kMaxNamed) {
-    last = fmt::format("{} more", names.size() + 1 - kMaxNamed);
-    names.resize(kMaxNamed);
-  }
-  return join(names, ", ") + " and " + last;
-}
-
 /// The keys without an effect, grouped by reason.
 class Reasons {
  public:
@@ -80,18 +66,7 @@ std::vector<std::string> without_effect(const RunConfig& config, const Mesh* mes
       }
     }
   }
-  std::vector<std::string> sentences = reasons.sentences();
-  std::vector<std::string> steps;
-  for (const RunPhase& phase : phases) {
-    if (learns_nothing(phase)) steps.push_back(std::to_string(phase.first_step));
-  }
-  if (!steps.empty()) {
-    sentences.push_back(fmt::format(
-        "nothing is learned in step {}: a learning rate that falls within one step has its minimum "
-        "there, which is 0; set minimum_learning_rate, schedule = \"constant\" or more steps",
-        enumeration(steps)));
-  }
-  return sentences;
+  return reasons.sentences();
 }
 
 }  // namespace tessera

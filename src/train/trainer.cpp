@@ -13,9 +13,9 @@
 #include "comm/connect_devices.h"
 #include "comm/in_process/run_mesh.h"
 #include "comm/process_groups.h"
-#include "config/effects.h"
 #include "config/mesh_of.h"
 #include "config/resolve.h"
+#include "config/warnings.h"
 #include "engine/count_flops.h"
 #include "engine/executor.h"
 #include "hardware/device_rate.h"
@@ -193,7 +193,7 @@ TrainReport train(const RunConfig& config, const TrainOptions& options, const Lo
   const Mesh mesh =
       mesh_of_started_ranks(resolved, options.processes, options.ranks,
                             [&](const std::string& sentence) { logger.warn("{}", sentence); });
-  for (const std::string& sentence : without_effect(resolved, &mesh)) {
+  for (const std::string& sentence : config_warnings(resolved, mesh)) {
     logger.warn("{}", sentence);
   }
   if (mesh.ranks() > 1) require_device_links(resolved.run.device);

@@ -408,15 +408,5 @@ TEST(Effects, NothingIsSaidOfAWrittenConfiguration) {
   EXPECT_EQ(without_effect(parse(to_toml(vain)), &one_rank), without_effect(vain, &one_rank));
 }
 
-TEST(Effects, AStepThatLearnsNothingIsNamed) {
-  const std::vector<std::string> to_zero{"optimizer.minimum_learning_rate=0"};
-  EXPECT_THAT(said(kOneStep, to_zero, 1), ElementsAre(HasSubstr("nothing is learned in step 1")));
-  EXPECT_THAT(said(phases("name=\"x\"", "schedule=\"linear\""), to_zero, 1),
-              ElementsAre(HasSubstr("nothing is learned in step 31")));
-  EXPECT_THAT(said({"train.steps=1", "optimizer.warmup_steps=1"}, {}, 1), IsEmpty());
-  EXPECT_THAT(said({"train.steps=1", "optimizer.warmup_steps=0"}, kConstant, 1), IsEmpty());
-  EXPECT_THAT(said({"train.steps=2", "optimizer.warmup_steps=0"}, to_zero, 1), IsEmpty());
-}
-
 }  // namespace
 }  // namespace tessera
