@@ -31,12 +31,14 @@ struct ScheduleArguments {
   std::string phase;
   std::string times{word(PassRule::equal)};
   std::optional<double> mean_seconds;
+  bool computes_update = false;
   RepeatArguments repeats{.repeats = 5, .warmup = 1};
   std::string picture;  // empty: none
 
   PassLengths lengths() const {
     PassLengths result{.mean_seconds = mean_seconds.value_or(PassLengths{}.mean_seconds),
-                       .path = {}};
+                       .path = {},
+                       .computes_update = computes_update};
     if (times == word(PassRule::equal) || times == word(PassRule::flops)) {
       result.rule = from_word<PassRule>(times);
       return result;
@@ -109,6 +111,9 @@ void add_bench_schedule(CLI::App& bench) {
                                "{}",
                                PassLengths{}.mean_seconds))
       ->check(CLI::Range(1e-4, 60.0));
+  command->add_flag("--compute-update", arguments->computes_update,
+                    "The update computes too, on values without meaning; left out: it takes the "
+                    "time of its collectives alone");
   add_number(*command, "--repeats", arguments->repeats.repeats, 1, 1000000, "Measured runs");
   add_number(*command, "--warmup", arguments->repeats.warmup, 0, 1000000,
              "Runs before them that do not count");

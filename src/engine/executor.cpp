@@ -295,7 +295,9 @@ void Executor::clear_outputs(Stream* stream) const {
 void Executor::run_timed(const Program& program, const Node& node, const Execution& execution) {
   if (node_seconds_) {
     if (node.operation->lane() == Lane::compute) {
-      return compute_clock_.add(node_seconds_(program, node));
+      if (const std::optional<double> seconds = node_seconds_(program, node)) {
+        return compute_clock_.add(*seconds);
+      }
     }
     compute_clock_.join();
   }

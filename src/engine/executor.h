@@ -113,10 +113,12 @@ class Executor {
       std::function<void(const Program& program, const Node& node, std::span<const Tensor>)>;
   void set_observer(Observer observer) { observer_ = std::move(observer); }
   /// Makes nodes of the compute lane take time instead of running, from now on: as many seconds as
-  /// the function says. An empty one ends that. Nodes of other lanes run, on whatever values there
-  /// are. So computed values have no meaning, and a node whose messages depend on values must not
-  /// be there. Throws InternalError on an accelerator.
-  using NodeSeconds = std::function<double(const Program& program, const Node& node)>;
+  /// the function says; a node for which it has no time computes. An empty function ends that.
+  /// Nodes of other lanes run, on whatever values there are. So computed values have no meaning,
+  /// and a node whose messages depend on values must not be there. Throws InternalError on an
+  /// accelerator.
+  using NodeSeconds =
+      std::function<std::optional<double>(const Program& program, const Node& node)>;
   void set_node_seconds(NodeSeconds seconds);
   /// Measures from now on how long the accelerator works; null ends that. The meter must outlive
   /// the executor, or the next call of this function.

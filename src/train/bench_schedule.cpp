@@ -135,7 +135,7 @@ std::optional<ScheduleMeasurement> measure_as_rank(const ScheduleTask& task, con
   const std::vector<ChunkTimes> flops = gather_flops(rank.flops(), mesh, placement, control);
   ScheduleTimes times;
   control.together([&] { times.chunks = lengths_of(task.lengths, flops, placement.ranks); });
-  rank.set_times(times);
+  rank.set_times(times, task.lengths.computes_update);
   Repeats own = repeats;
   if (!control.is_first()) own.before = {};
   RankReport report{.arena_bytes = rank.arena_bytes(), .runs = {}};
@@ -198,6 +198,7 @@ std::optional<ScheduleMeasurement> measure_schedule(const RunConfig& config, con
   const std::array facts{readable_fact("the rule of --times", std::string(word(lengths.rule))),
                          readable_fact("--seconds", fmt::format("{}", lengths.mean_seconds)),
                          SameFact{"the file of --times", text_of(lengths)},
+                         readable_fact("--compute-update", lengths.computes_update ? "on" : "off"),
                          readable_fact("--repeats", std::to_string(repeats.measured)),
                          readable_fact("--warmup", std::to_string(repeats.warmup))};
   require_same(facts, processes, control);

@@ -21,8 +21,8 @@ namespace tessera {
 /// How long a measured step took, of all ranks.
 struct StepTimes {
   double seconds = 0;  ///< from the first rank's start to the end of the last rank's update
-  /// From the end of the last pass to the end of the last update. The update computes nothing, so
-  /// this is the time of its collectives.
+  /// From the end of the last pass to the end of the last update. This is the time of its
+  /// collectives, unless PassLengths::computes_update.
   double update_seconds = 0;
 };
 
@@ -39,12 +39,12 @@ struct ScheduleMeasurement {
   std::vector<int64_t> arena_bytes;  ///< by stage: MemoryPlan::arena_bytes
 };
 
-/// Runs steps on ranks that are threads: the passes of the micro-batches, and the update, which
-/// takes no time but that of its collectives. The figures of the schedule are those of one rank of
-/// each stage: the one whose coordinates on all other axes are 0. Takes a resolved configuration of
-/// one phase after with_stage_layers(). Throws Error if the run does not fit into memory or is not
-/// for the processor, if the lengths do not fit the schedule, or if the ranks exchange tokens for
-/// their experts: how many is not known without values.
+/// Runs steps on ranks that are threads: the passes of the micro-batches, and the update. The
+/// figures of the schedule are those of one rank of each stage: the one whose coordinates on all
+/// other axes are 0. Takes a resolved configuration of one phase after with_stage_layers(). Throws
+/// Error if the run does not fit into memory or is not for the processor, if the lengths do not fit
+/// the schedule, or if the ranks exchange tokens for their experts: how many is not known without
+/// values.
 ScheduleMeasurement measure_schedule(const RunConfig& config, const Mesh& mesh,
                                      const PassLengths& lengths, const Repeats& repeats);
 /// Does so with ranks that are processes. All ranks call it. The first one gets the

@@ -29,7 +29,8 @@ struct PassLengths {
   /// For `equal` and `flops`: the mean seconds of a stage's forward, input gradients and weight
   /// gradients of one micro-batch.
   double mean_seconds = 0.01;
-  fs::path path;  ///< of the file
+  fs::path path;                 ///< of the file
+  bool computes_update = false;  ///< the update computes, on values without meaning
 };
 
 /// Returns the text of the file; empty if the rule names none, or there is none.

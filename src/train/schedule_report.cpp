@@ -56,6 +56,7 @@ std::string schedule_json(const ScheduleMeasurement& measurement) {
       {"chunks", measurement.schedule.placement.chunks()},
       {"micro_batches", measurement.schedule.micro_batches},
       {"times", word(measurement.lengths.rule)},
+      {"update_computes", measurement.lengths.computes_update},
       {"makespan_seconds", makespans(measurement)},
       {"expected_makespan_seconds", measurement.expected.makespan},
       {"bubble", bubbles(measurement)},
@@ -81,14 +82,15 @@ std::string schedule_text(const ScheduleMeasurement& measurement) {
       "makespan        {} (10th-90th percentile of {}); {} by the schedule's clock\n"
       "bubble          {}; {:.1f} % by the schedule's clock\n"
       "micro-batches/s {:.4g}\n"
-      "step            {}; {} of it the collectives of the update\n",
+      "step            {}; {} of it {}\n",
       measurement.schedule.name, placement.ranks, placement.chunks(),
       measurement.schedule.micro_batches, measurement.ranks, table.text(),
       median_and_spread(makespans(measurement)), measurement.measured.size(),
       format_seconds(measurement.expected.makespan), percent_and_spread(bubbles(measurement)),
       100 * measurement.expected.bubble, micro_batches_per_second(measurement),
       median_and_spread(of_steps(measurement, &StepTimes::seconds)),
-      format_seconds(quantile(of_steps(measurement, &StepTimes::update_seconds), 0.5)));
+      format_seconds(quantile(of_steps(measurement, &StepTimes::update_seconds), 0.5)),
+      measurement.lengths.computes_update ? "the update" : "the collectives of the update");
 }
 
 }  // namespace tessera

@@ -34,7 +34,7 @@ std::vector<ChunkTimes> TimedRank::flops() const {
   return result;
 }
 
-void TimedRank::set_times(const ScheduleTimes& times) {
+void TimedRank::set_times(const ScheduleTimes& times, bool computes_update) {
   times_ = times;
   const MeshRank mesh_rank = plan_.mesh_rank();
   const std::vector<int> chunks =
@@ -44,11 +44,17 @@ void TimedRank::set_times(const ScheduleTimes& times) {
     const ChunkTimes& chunk_times = times.chunks[static_cast<size_t>(chunks[i])];
     node_times_[&program] = node_times(program, chunk_times);
   }
-  executor_.set_node_seconds([this](const Program& program, const Node& node) {
-    const auto found = node_times_.find(&program);
-    if (found == node_times_.end()) return 0.0;
-    return found->second[static_cast<size_t>(&node - program.nodes().data())];
-  });
+  executor_.set_node_seconds(
+      [this, computes_update](const Program& program, const Node& node) -> std::optional<double> {
+        const auto found = node_times_.find(&program);
+        if (found != node_times_.end()) {
+          return found->second[static_cast<size_t>(&node - program.nodes().data())];
+        }
+        if (computes_update && &program == &executor_.program(plan_.programs.update_number())) {
+          return std::nullopt;
+        }
+        return 0.0;
+      });
 }
 
 TimedStep TimedRank::run(double ahead) {

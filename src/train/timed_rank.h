@@ -39,8 +39,8 @@ class TimedRank {
   std::vector<ChunkTimes> flops() const;
 
   /// Sets how long the passes take from now on. What comes before and after them takes no time but
-  /// that of its collectives.
-  void set_times(const ScheduleTimes& times);
+  /// that of its collectives, except for an update that computes.
+  void set_times(const ScheduleTimes& times, bool computes_update);
 
   /// Runs the program before the passes, the list of passes, and the update. The first rank's clock
   /// is `ahead` seconds ahead of this rank's.

@@ -90,7 +90,7 @@ TEST(NodeSeconds, TakeThePlaceOfComputingButNotOfMessages) {
   EXPECT_THAT(timed.timed, ElementsAre("scale"));
 }
 
-TEST(NodeSeconds, AnEmptyFunctionComputesAgain) {
+TEST(NodeSeconds, WithoutOneANodeComputes) {
   Program program;
   Builder builder(program);
   const Value x = builder.input("x", {{1}, DType::f32, {}});
@@ -105,6 +105,11 @@ TEST(NodeSeconds, AnEmptyFunctionComputesAgain) {
   };
   executor.set_node_seconds([](const Program&, const Node&) { return 0.0; });
   EXPECT_EQ(run(), 0);
+  executor.set_node_seconds([](const Program&, const Node&) { return std::nullopt; });
+  EXPECT_EQ(run(), 6);
+  executor.set_node_seconds([](const Program&, const Node&) { return 0.0; });
+  executor.tensor(doubled).data<float>()[0] = 1;
+  EXPECT_EQ(run(), 1);
   executor.set_node_seconds({});
   EXPECT_EQ(run(), 6);
 }

@@ -238,6 +238,7 @@ TEST(BenchSchedule, ReportsWhatItMeasured) {
   EXPECT_DOUBLE_EQ(json["expected_bubble"], 1.0 / 4);
   EXPECT_EQ(json["micro_batches_per_second"], 8);
   EXPECT_EQ(json["step_seconds"], nlohmann::json({0.75, 0.75}));
+  EXPECT_EQ(json["update_computes"], false);
   EXPECT_EQ(json["update_seconds"], nlohmann::json({0.125, 0.125}));
   EXPECT_EQ(json["by_stage"][0]["chunks_in_flight"], 2);
   EXPECT_EQ(json["by_stage"][1]["peak_bytes"], measured.arena_bytes[1]);
@@ -246,6 +247,10 @@ TEST(BenchSchedule, ReportsWhatItMeasured) {
       AllOf(HasSubstr("1f1b: 2 stages, 2 chunks, 4 micro-batches on 2 ranks"),
             HasSubstr("bubble          25.0 % (25.0-25.0); 25.0 % by the schedule's clock"),
             HasSubstr("micro-batches/s 8\n"), HasSubstr("of it the collectives of the update\n")));
+
+  measured.lengths.computes_update = true;
+  EXPECT_EQ(nlohmann::json::parse(schedule_json(measured))["update_computes"], true);
+  EXPECT_THAT(schedule_text(measured), HasSubstr("of it the update\n"));
 }
 
 }  // namespace
