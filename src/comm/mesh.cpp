@@ -170,6 +170,12 @@ int Mesh::coordinate(int rank, Axis axis) const {
   return rank_in_stage / stride % size(axis);
 }
 
+int Mesh::group_ranks(std::span<const Axis> axes) const {
+  int ranks = 1;
+  for (const Axis axis : axes) ranks *= size(axis);
+  return ranks;
+}
+
 std::vector<int> Mesh::group(int rank, std::span<const Axis> axes) const {
   std::vector<int> group;
   for (int peer = 0; peer < ranks_; ++peer) {

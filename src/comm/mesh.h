@@ -94,6 +94,8 @@ class Mesh {
   std::span<const AxisInfo> axes() const { return axes_; }
   const AxisInfo& info(Axis axis) const;
   int size(Axis axis) const { return info(axis).size; }
+  /// Returns the number of ranks of a group that spans these axes of one view.
+  int group_ranks(std::span<const Axis> axes) const;
   const std::string& name(Axis axis) const { return info(axis).name; }
 
   // The indices of these four axes are fixed. The levels of expert_data and of data follow them.

@@ -142,8 +142,7 @@ std::vector<MeshLevel> listed_levels(const ParallelSection& parallel, int ranks)
     if (ranks % level_ranks != 0) {
       throw Error(
           "parallel.levels ({}): the {} ranks of {} do not divide the {} ranks; choose levels "
-          "whose "
-          "product divides {}, or [{}] to sum gradients in one step",
+          "whose product divides {}, or [{}] to sum gradients in one step",
           parallel.levels, level_ranks, group_text(level), ranks, ranks, ranks);
     }
     // A group of all ranks has whole models in any case.
@@ -151,8 +150,7 @@ std::vector<MeshLevel> listed_levels(const ParallelSection& parallel, int ranks)
       throw Error(
           "parallel.levels ({}): of the {} ranks of {} and the {} ranks that share a model neither "
           "divides the other; choose a divisor or a multiple of {}, or [{}] to sum gradients in "
-          "one "
-          "step",
+          "one step",
           parallel.levels, level_ranks, group_text(level), model_ranks, model_ranks, ranks);
     }
     levels.push_back(level);
@@ -183,8 +181,8 @@ std::vector<std::string> sums_across_levels(const ParallelSection& parallel, int
     const std::string group = group_text(level);
     if (level.ranks % stage_ranks != 0) {
       sentences.push_back(fmt::format(
-          "{} ranks share a {}, and {} has {}: the sums among those that share one are "
-          "not taken by {}",
+          "{} ranks share a {}, and {} has {}: the sums among those that share one are not taken "
+          "by {}",
           stage_ranks, staged ? "stage of a model" : "model", group, level.ranks, level.name));
     }
     const int64_t summing_ranks = group_ranks_of_a_stage(parallel, level.ranks);

@@ -191,11 +191,7 @@ Mesh checked_mesh(const RunConfig& config, int ranks, const Found& found_levels)
 
 }  // namespace
 
-int64_t data_ranks(const Mesh& mesh) {
-  int64_t ranks = 1;
-  for (const Axis level : mesh.data()) ranks *= mesh.size(level);
-  return ranks;
-}
+int64_t data_ranks(const Mesh& mesh) { return mesh.group_ranks(mesh.data()); }
 
 int64_t data_rank(const MeshRank& mesh_rank) {
   int64_t index = 0;

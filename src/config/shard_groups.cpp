@@ -28,8 +28,7 @@ class GroupAdder {
     if (!may_be_group(group)) {
       throw Error(
           "{} ({}): a group of {} of the {} ranks that hold the same weights does not nest with "
-          "{}; "
-          "choose one of {}",
+          "{}; choose one of {}",
           key, group, group, copies_, limits_text(), fmt::join(possible_groups(), ", "));
     }
     const int64_t level_ranks = group * copy_ranks_;

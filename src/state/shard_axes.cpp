@@ -103,9 +103,7 @@ std::vector<Axis> cut_axes(const Mesh& mesh, int axes, MeshView view) {
 }
 
 int64_t cut_ranks(const Mesh& mesh, int axes, MeshView view) {
-  int64_t ranks = 1;
-  for (const Axis axis : cut_axes(mesh, axes, view)) ranks *= mesh.size(axis);
-  return ranks;
+  return mesh.group_ranks(cut_axes(mesh, axes, view));
 }
 
 int axes_of(const std::string& key, const ShardPlacement& placement, const Mesh& mesh) {

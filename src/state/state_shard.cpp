@@ -74,12 +74,6 @@ bool has_uneven_matrices(const Mesh& mesh, const ParameterSpec& spec) {
   return false;
 }
 
-int ranks_of(const Mesh& mesh, std::span<const Axis> axes) {
-  int ranks = 1;
-  for (const Axis axis : axes) ranks *= mesh.size(axis);
-  return ranks;
-}
-
 /// The flat memory that a rank has of one unit, or of several, one after the other.
 struct FlatMemory {
   std::vector<ElementRun> own;     // by parameter, in this rank's memory
@@ -200,7 +194,7 @@ StateShard::Layout StateShard::layout_of_rank() const {
     if (!axes.empty() && on_stage(unit)) {
       result.even_cuts.back() = {
           .axes = axes,
-          .sizes = units[unit].piece_sizes(ranks_of(mesh_, axes), /*whole_matrices=*/false)};
+          .sizes = units[unit].piece_sizes(mesh_.group_ranks(axes), /*whole_matrices=*/false)};
     }
     result.stored.push_back({.weights = even_pieces(result, unit, sharing_.axes.weights),
                              .gradients = even_pieces(result, unit, sharing_.axes.gradients)});
@@ -219,7 +213,7 @@ StateShard::Layout StateShard::layout_of_rank() const {
       if (cut_together(first, unit)) offsets.emplace_back(unit, together.append_unit(units[unit]));
     }
     const std::vector<int64_t> sizes = together.piece_sizes(
-        ranks_of(mesh_, axes), sharing_.whole_matrices && units_[first].matrices);
+        mesh_.group_ranks(axes), sharing_.whole_matrices && units_[first].matrices);
     for (const auto& [unit, offset] : offsets) {
       FlatPieces& pieces = result.cuts[unit];
       pieces.axes = axes;
@@ -282,7 +276,7 @@ std::vector<Axis> StateShard::axes_of_cut(size_t unit) const {
 
 FlatPieces StateShard::even_pieces(const Layout& layout, size_t unit, int count) const {
   const std::vector<Axis> axes = cut_axes_of(unit, count);
-  if (ranks_of(mesh_, axes) == 1 || !on_stage(unit)) return {};
+  if (mesh_.group_ranks(axes) == 1 || !on_stage(unit)) return {};
   return layout.even_cuts[unit].outer(mesh_, axes.size());
 }
 

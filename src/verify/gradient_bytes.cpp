@@ -21,12 +21,6 @@ int ranks_of_sum(const Mesh& mesh, const ParameterUnit& unit) {
   return ranks;
 }
 
-int ranks_of(const Mesh& mesh, std::span<const Axis> axes) {
-  int ranks = 1;
-  for (const Axis axis : axes) ranks *= mesh.size(axis);
-  return ranks;
-}
-
 }  // namespace
 
 bool GradientBytes::equal() const { return std::abs(counted - expected) <= 1e-9 * expected; }
@@ -38,9 +32,9 @@ double gradient_bytes_of_rank(const MeshRank& mesh_rank, const ParameterList& pa
     const ParameterUnit& unit = parameters.units()[i];
     if (!unit.has_gradients() || !unit.on_stage(mesh_rank.mesh.stage(mesh_rank.rank))) continue;
     // The reductions of frames have left this rank a piece, which fewer ranks sum.
-    const int reduced = ranks_of(mesh_rank.mesh, shard.stored(i).gradients.axes);
+    const int reduced = mesh_rank.mesh.group_ranks(shard.stored(i).gradients.axes);
     const int ranks = ranks_of_sum(mesh_rank.mesh, unit) / reduced;
-    const int cut = ranks_of(mesh_rank.mesh, shard.even_cut(i).axes);
+    const int cut = mesh_rank.mesh.group_ranks(shard.even_cut(i).axes);
     const bool keeps_piece = cut > reduced;
     // What is gathered after the sum is not rounded if it is part of a piece.
     const int gathered = keeps_piece ? ranks * reduced / cut - 1 : ranks - 1;

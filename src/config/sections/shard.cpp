@@ -27,26 +27,22 @@ ConfigSection shard_section() {
   return SectionWriter(
              "shard", &RunConfig::shard,
              "which ranks that hold the same weights share the state, and what travels for it: "
-             "each "
-             "of a group of them has a piece; weights are cut over no more ranks than gradients, "
-             "and "
-             "gradients over no more than the optimizer; ZeRO-1: optimizer = \"all\"; ZeRO-2: "
-             "gradients too; ZeRO-3 (FSDP): weights too")
+             "each of a group of them has a piece; weights are cut over no more ranks than "
+             "gradients, and gradients over no more than the optimizer; ZeRO-1: optimizer = "
+             "\"all\"; ZeRO-2: gradients too; ZeRO-3 (FSDP): weights too")
       .key("weights", &ShardConfig::weights, placement, {cuts_state<&ShardConfig::weights>, "none"},
            "the ranks that share the weights: none, all, those within a level of the network, or a "
            "number of neighbours")
       .key("gradients", &ShardConfig::gradients, placement,
            {cuts_state<&ShardConfig::gradients>, "none"},
            "the ranks that share the sums of gradients, likewise")
-      .key(
-          "optimizer", &ShardConfig::optimizer, placement,
-          {cuts_state<&ShardConfig::optimizer>, "none"},
-          "the ranks that share the optimizer's state, the fp32 masters and the moments, likewise; "
-          "the numbers stay the same")
+      .key("optimizer", &ShardConfig::optimizer, placement,
+           {cuts_state<&ShardConfig::optimizer>, "none"},
+           "the ranks that share the optimizer's state, the fp32 masters and the moments, "
+           "likewise; the numbers stay the same")
       .key("secondary", &ShardConfig::secondary, placement, {has_second_copies, "none"},
            "the ranks that share a second copy of sharded weights, likewise: gathers of the "
-           "backward "
-           "pass stay among them (hpZ of ZeRO++)")
+           "backward pass stay among them (hpZ of ZeRO++)")
       .key("gather_again", &ShardConfig::gather_again, FlagRule{}, {gathers_weights, true},
            "gather sharded weights again in the backward pass; false: keep them from the forward "
            "pass")
@@ -56,16 +52,14 @@ ConfigSection shard_section() {
            "integers (qwZ of ZeRO++)")
       .key("secondary_wire", &ShardConfig::secondary_wire, word_rule<WireFormat>(),
            {has_second_copies, "fp32"}, "how the second copy is kept and travels, likewise")
-      .key(
-          "gradients_wire", &ShardConfig::gradients_wire, word_rule<WireFormat>(),
-          {several_ranks, "fp32"},
-          "how gradients travel to their sums, which are taken in fp32: as they are, or rounded to "
-          "bf16 or to integers in each hop (qgZ of ZeRO++)")
+      .key("gradients_wire", &ShardConfig::gradients_wire, word_rule<WireFormat>(),
+           {several_ranks, "fp32"},
+           "how gradients travel to their sums, which are taken in fp32: as they are, or rounded "
+           "to bf16 or to integers in each hop (qgZ of ZeRO++)")
       .key("gradients_by_level", &ShardConfig::gradients_by_level, FlagRule{},
            {several_ranks, true},
            "sum gradients level by level of the network; false: among all ranks of a sum at once, "
-           "in "
-           "one hop")
+           "in one hop")
       .key("expert_aware", &ShardConfig::expert_aware, FlagRule{}, {shares_experts, true},
            "cut the states of parameters outside the experts over the experts' ranks too (EPSO of "
            "Optimus); false: each group of experts' ranks keeps a copy, to compare with")
