@@ -17,6 +17,7 @@
 #include "config/mesh_of.h"
 #include "config/pipeline_of.h"
 #include "support/small_family.h"
+#include "verify/rounded_trials.h"
 #include "verify/verify.h"
 
 namespace tessera {
@@ -58,13 +59,22 @@ class Draw {
     config.data.document_mask = one_in(2);
     if (one_in(4)) drawn.options.context = positions(pieces);
     train(config, data);
-    config.shard.optimizer = one_of<ShardPlacement>({{"none"}, {"all"}});
-    config.shard.gradients_wire = one_of<WireFormat>({WireFormat::fp32, WireFormat::bf16});
     config.optimizer.name = one_of<OptimizerName>({OptimizerName::adamw, OptimizerName::muon});
     // Blocks are another algorithm where ranks share a matrix.
     if (parallel.tensor == 1 && one_in(2)) config.optimizer.muon_split = MuonSplit::blocks;
     if (config.model.mixture()) experts(config, stage * data, data);
+    config.shard.gradients_wire = one_of<WireFormat>({WireFormat::fp32, WireFormat::bf16});
+    if (!one_in(3)) shard(config, drawn.ranks);
     return drawn;
+  }
+
+  /// Draws wires that may be integers. Exact weights have formats that round, and gradients none.
+  void wires(ShardConfig& shard) {
+    const std::vector<WireFormat> formats{WireFormat::fp32, WireFormat::bf16, WireFormat::int8,
+                                          WireFormat::int4};
+    shard.weights_wire = one_of(formats);
+    shard.secondary_wire = one_of(formats);
+    shard.block = one_of<int64_t>({2, 16, 64, 256});
   }
 
  private:
@@ -89,6 +99,11 @@ class Draw {
     if (model.attention == AttentionKind::grouped_query && one_in(2)) {
       model.query_key_norm =
           one_of<QueryKeyNorm>({QueryKeyNorm::none, QueryKeyNorm::projection, QueryKeyNorm::head});
+    }
+    if (one_in(4)) {  // matrices that cuts go through
+      model.hidden_size = 64;
+      model.vocabulary_size = 301;
+      (model.mixture() ? model.expert_size : model.feed_forward_size) = 72;
     }
     if (!model.mixture()) return model;
     if (one_in(3)) {
@@ -194,6 +209,50 @@ class Draw {
     }
   }
 
+  /// A group of ranks that hold the same weights, and the neighbours among which it is: with those
+  /// that share a copy of the weights.
+  struct Group {
+    ShardPlacement placement;
+    int64_t neighbours;
+  };
+
+  /// Returns all groups, smaller ones first.
+  static std::vector<Group> groups(const ParallelSection& parallel, int64_t ranks) {
+    const int64_t of_a_copy = parallel.tensor * parallel.pipeline;
+    std::vector<Group> result{{{"none"}, 0}, {{"all"}, ranks}};
+    for (int64_t group = parallel.context; group * of_a_copy <= ranks; group *= 2) {
+      if (group > 1) result.push_back({{.ranks = group}, group * of_a_copy});
+    }
+    if (parallel.levels.size() == 1) result.push_back({{"node"}, parallel.levels[0]});
+    if (parallel.levels.size() == 2) {
+      result.push_back({{"pair"}, 2});
+      result.push_back({{"node"}, 2 * parallel.levels[1]});
+    }
+    std::ranges::stable_sort(result, {}, &Group::neighbours);
+    return result;
+  }
+
+  /// Draws groups of which each is within the next one.
+  void shard(RunConfig& config, int64_t ranks) {
+    const ParallelSection& parallel = config.parallel;
+    ShardConfig& shard = config.shard;
+    const std::vector<Group> all = groups(parallel, ranks);
+    const auto within = [&](size_t outer) { return random_() % (outer + 1); };
+    const size_t optimizer = one_in(2) ? all.size() - 1 : within(all.size() - 1);
+    const size_t gradients = one_in(2) ? optimizer : within(optimizer);
+    const size_t weights = one_in(2) ? gradients : within(gradients);
+    shard.optimizer = all[optimizer].placement;
+    shard.gradients = all[gradients].placement;
+    shard.weights = all[weights].placement;
+    if (one_in(2)) shard.secondary = all[within(optimizer)].placement;
+    shard.gather_again = !one_in(3);
+    shard.gradients_by_level = !one_in(4);
+    const int64_t experts = parallel.expert;
+    const bool are_neighbours =
+        parallel.tensor % experts == 0 || experts / parallel.tensor % parallel.context == 0;
+    if (experts > 1 && gradients == 0 && are_neighbours) shard.expert_aware = one_in(2);
+  }
+
   static std::vector<RecomputedBlock> all_recomputed() {
     std::vector<RecomputedBlock> result;
     for (const std::string& name : words_of<RecomputedBlock>())
@@ -205,8 +264,10 @@ class Draw {
 };
 
 /// What the program read of a drawn configuration, as of a file. Fails if it refuses it.
-std::optional<Drawn> accepted(uint64_t seed) {
-  Drawn drawn = Draw(seed).layout();
+std::optional<Drawn> accepted(uint64_t seed, bool with_wires = false) {
+  Draw draw(seed);
+  Drawn drawn = draw.layout();
+  if (with_wires) draw.wires(drawn.config.shard);
   const std::string text = to_toml(drawn.config);
   try {
     drawn.config = parse_config(text, "drawn");
@@ -247,6 +308,25 @@ TEST(RandomLayouts, AreAllAccepted) {
       EXPECT_TRUE(found.passed()) << what() << verification_text(found);
     } catch (const std::exception& error) {
       ADD_FAILURE() << what() << error.what();
+    }
+  }
+}
+
+/// Weights that no format rounds leave the bits of weights that travel as they are.
+TEST(RandomLayouts, GatherWeightsInEachFormat) {
+  const int64_t count = from_environment("TESSERA_LAYOUTS", 4);
+  const int64_t seed = from_environment("TESSERA_LAYOUTS_SEED", 1);
+  for (int64_t i = seed; i < seed + count; ++i) {
+    const std::optional<Drawn> drawn = accepted(static_cast<uint64_t>(i), /*with_wires=*/true);
+    if (!drawn) continue;
+    const Mesh mesh = drawn->mesh();
+    LayoutTrial trial = trial_of(drawn->config, mesh, {drawn->config.train.micro_batch,
+                                                       drawn->config.data.context});
+    SCOPED_TRACE(fmt::format("seed {}, {} ranks:\n{}", i, drawn->ranks, to_toml(drawn->config)));
+    try {
+      expect_bits_of_plain_weights(trial);
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << error.what();
     }
   }
 }
