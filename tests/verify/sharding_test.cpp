@@ -66,6 +66,44 @@ TEST(Sharding, OfEveryTripleOfPlacementsTrainsTheModelOfOneRank) {
   }
 }
 
+/// Muon, tied heads and recomputed blocks take turns.
+LayoutTrial with_options_of(LayoutTrial trial, size_t turn) {
+  if (turn % 4 == 0) trial.optimizer.name = OptimizerName::muon;
+  trial.model.tied_head = turn % 3 == 0;
+  if (turn % 3 == 1) trial.recompute = {.norm = true, .attention = true, .experts = true};
+  if (turn % 3 == 2) trial.recompute = {.layer = true};
+  return trial;
+}
+
+/// Cuts go through matrices, which the tensor axis splits unevenly. Each triple has one axis or two
+/// of the four: their turns come in another order on each axis.
+TEST(Sharding, OfEveryTripleGoesWithOtherAxes) {
+  constexpr size_t kTurns = 3;
+  size_t turn = 0;
+  for (const std::vector<int>& data : {std::vector{2, 2, 2}, std::vector{2, 4}}) {
+    for (const MeshSizes& sizes :
+         {MeshSizes{.tensor = 2, .data = data}, MeshSizes{.context = 2, .data = data},
+          MeshSizes{.data = data, .expert = 2}, MeshSizes{.pipeline = 2, .data = data}}) {
+      ModelConfig model = sizes.expert > 1 ? laid_out_mixture() : laid_out_dense();
+      model.hidden_size = 32;
+      model.vocabulary_size = 201;
+      (model.mixture() ? model.expert_size : model.feed_forward_size) = 131;
+      LayoutTrial plain = trial_of(model, {.stages = sizes.pipeline}, sizes);
+      if (sizes.pipeline == 1) plain = trial_on(sizes, model);
+      plain.size = {.sequences = 8, .context = 8};
+      const std::vector<ShardAxes> triples = every_triple(plain.mesh);
+      ASSERT_NE(triples.size() % kTurns, 0U) << "turns would come in the same order";
+      for (const ShardAxes& axes : triples) {
+        if (++turn % kTurns != 0) continue;
+        SCOPED_TRACE(fmt::format("{}: {}, turn {}", plain.mesh.text(), text_of(axes), turn));
+        LayoutTrial trial = with_options_of(plain, turn / kTurns);
+        trial.shard.axes = axes;
+        expect_model_of_one_rank(trial);
+      }
+    }
+  }
+}
+
 /// ZeRO-1, 2 and 3, nested placements, and a second copy.
 std::vector<ShardAxes> some_placements(const Mesh& mesh) {
   const int all = static_cast<int>(mesh.axes_of(MeshView::dense).size()) - 1;
