@@ -68,13 +68,15 @@ class Draw {
     return drawn;
   }
 
-  /// Draws wires that may be integers. Exact weights have formats that round, and gradients none.
+  /// Draws wires that may be integers.
   void wires(ShardConfig& shard) {
     const std::vector<WireFormat> formats{WireFormat::fp32, WireFormat::bf16, WireFormat::int8,
                                           WireFormat::int4};
     shard.weights_wire = one_of(formats);
     shard.secondary_wire = one_of(formats);
+    shard.gradients_wire = one_of(formats);
     shard.block = one_of<int64_t>({2, 16, 64, 256});
+    if (one_in(2)) shard.error_feedback = 0.8;
   }
 
  private:
@@ -312,19 +314,21 @@ TEST(RandomLayouts, AreAllAccepted) {
   }
 }
 
-/// Weights that no format rounds leave the bits of weights that travel as they are.
-TEST(RandomLayouts, GatherWeightsInEachFormat) {
+/// Weights that no format rounds leave the bits of weights that travel as they are. Gradients are
+/// within the rounding of their format.
+TEST(RandomLayouts, TravelInEachFormat) {
   const int64_t count = from_environment("TESSERA_LAYOUTS", 4);
   const int64_t seed = from_environment("TESSERA_LAYOUTS_SEED", 1);
   for (int64_t i = seed; i < seed + count; ++i) {
     const std::optional<Drawn> drawn = accepted(static_cast<uint64_t>(i), /*with_wires=*/true);
     if (!drawn) continue;
-    const Mesh mesh = drawn->mesh();
-    LayoutTrial trial = trial_of(drawn->config, mesh, {drawn->config.train.micro_batch,
-                                                       drawn->config.data.context});
-    SCOPED_TRACE(fmt::format("seed {}, {} ranks:\n{}", i, drawn->ranks, to_toml(drawn->config)));
+    const RunConfig& config = drawn->config;
+    SCOPED_TRACE(fmt::format("seed {}, {} ranks:\n{}", i, drawn->ranks, to_toml(config)));
     try {
+      const LayoutTrial trial =
+          trial_of(config, drawn->mesh(), {config.train.micro_batch, config.data.context});
       expect_bits_of_plain_weights(trial);
+      expect_gradients_within_rounding(trial);
     } catch (const std::exception& error) {
       ADD_FAILURE() << error.what();
     }

@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/words.h"
 #include "support/random_batches.h"
 #include "support/small_family.h"
 #include "verify/changed_programs.h"
@@ -326,18 +325,8 @@ TEST_P(ShardingOfFamily, TrainsTheModelOfOneRank) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sharding, ShardingOfFamily, ::testing::ValuesIn([] {
-                           std::vector<Family> families;
-                           for (const std::string& family : words_of<Family>()) {
-                             families.push_back(from_word<Family>(family));
-                           }
-                           return families;
-                         }()),
-                         [](const auto& info) {
-                           std::string name(word(info.param));
-                           std::erase(name, '-');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Sharding, ShardingOfFamily, ::testing::ValuesIn(testing::every_family()),
+                         testing::name_of_family);
 
 }  // namespace
 }  // namespace tessera
