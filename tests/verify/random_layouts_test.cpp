@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -46,12 +47,12 @@ class Draw {
     const int64_t stage = parallel.tensor * parallel.context;  // ranks of one stage
     if (stage < 8 && one_in(2)) pipeline(config);
     const int64_t shared = stage * parallel.pipeline;
-    const int64_t data = one_of<int64_t>(shared == 1   ? std::vector<int64_t>{2, 4}
+    const int64_t data = one_of<int64_t>(shared == 1   ? std::vector<int64_t>{2, 3, 4, 6}
                                          : shared == 8 ? std::vector<int64_t>{1}
                                          : shared == 4 ? std::vector<int64_t>{1, 2}
-                                                       : std::vector<int64_t>{1, 2, 4});
+                                                       : std::vector<int64_t>{1, 2, 3, 4});
     drawn.ranks = static_cast<int>(shared * data);
-    if (one_in(4)) parallel.levels = levels(drawn.ranks);
+    if (one_in(4)) parallel.levels = levels(drawn.ranks, shared);
     config.run.threads = 1;
     const int64_t pieces = (parallel.context > 1 ? 2 * parallel.context : 1) * parallel.tensor;
     config.data.directory = "none";
@@ -66,6 +67,18 @@ class Draw {
     config.shard.gradients_wire = one_of<WireFormat>({WireFormat::fp32, WireFormat::bf16});
     if (!one_in(3)) shard(config, drawn.ranks);
     return drawn;
+  }
+
+  /// Draws any groups, of which some are refused.
+  void any_groups(ShardConfig& shard) {
+    const std::vector<ShardPlacement> all{{"none"}, {"all"},         {"pair"},      {"node"},
+                                          {"rack"}, {.ranks = 2},    {.ranks = 3},  {.ranks = 4},
+                                          {.ranks = 8}, {.ranks = 1}};
+    for (ShardPlacement* placement :
+         {&shard.weights, &shard.gradients, &shard.optimizer, &shard.secondary}) {
+      *placement = one_of(all);
+    }
+    shard.expert_aware = one_in(2);
   }
 
   /// Draws wires that may be integers.
@@ -85,8 +98,9 @@ class Draw {
     return values[random_() % values.size()];
   }
   bool one_in(uint64_t times) { return random_() % times == 0; }
-  /// Two nodes, with pairs of ranks in them or not.
-  std::vector<int64_t> levels(int64_t ranks) {
+  /// Two nodes, with pairs of ranks in them or not; or three, each with whole models.
+  std::vector<int64_t> levels(int64_t ranks, int64_t of_a_model) {
+    if (ranks % 3 == 0) return {of_a_model * one_of<int64_t>({1, ranks / of_a_model / 3})};
     if (ranks < 8 || one_in(2)) return {ranks / 2};
     return {2, ranks / 4};
   }
@@ -218,20 +232,32 @@ class Draw {
     int64_t neighbours;
   };
 
-  /// Returns all groups, smaller ones first.
-  static std::vector<Group> groups(const ParallelSection& parallel, int64_t ranks) {
+  /// Returns groups, smaller ones first. A number is left out if its group would cut another one.
+  std::vector<Group> groups(const ParallelSection& parallel, int64_t ranks) {
     const int64_t of_a_copy = parallel.tensor * parallel.pipeline;
     std::vector<Group> result{{{"none"}, 0}, {{"all"}, ranks}};
-    for (int64_t group = parallel.context; group * of_a_copy <= ranks; group *= 2) {
-      if (group > 1) result.push_back({{.ranks = group}, group * of_a_copy});
-    }
     if (parallel.levels.size() == 1) result.push_back({{"node"}, parallel.levels[0]});
     if (parallel.levels.size() == 2) {
       result.push_back({{"pair"}, 2});
       result.push_back({{"node"}, 2 * parallel.levels[1]});
     }
+    std::vector<int64_t> numbers{2, 3, 4, 6};
+    std::ranges::shuffle(numbers, random_);
+    for (const int64_t number : numbers) {
+      const int64_t neighbours = number * of_a_copy;
+      if (number % parallel.context == 0 && ranks % neighbours == 0 && nests(neighbours, result)) {
+        result.push_back({{.ranks = number}, neighbours});
+      }
+    }
     std::ranges::stable_sort(result, {}, &Group::neighbours);
     return result;
+  }
+
+  static bool nests(int64_t neighbours, const std::vector<Group>& groups) {
+    return std::ranges::all_of(groups, [&](const Group& group) {
+      return group.neighbours == 0 || group.neighbours % neighbours == 0 ||
+             neighbours % group.neighbours == 0;
+    });
   }
 
   /// Draws groups of which each is within the next one.
@@ -251,7 +277,8 @@ class Draw {
     shard.gradients_by_level = !one_in(4);
     const int64_t experts = parallel.expert;
     const bool are_neighbours =
-        parallel.tensor % experts == 0 || experts / parallel.tensor % parallel.context == 0;
+        parallel.tensor % experts == 0 || (experts / parallel.tensor % parallel.context == 0 &&
+                                           nests(experts * parallel.pipeline, all));
     if (experts > 1 && gradients == 0 && are_neighbours) shard.expert_aware = one_in(2);
   }
 
@@ -293,6 +320,37 @@ TEST(RandomLayouts, AreNotRefused) {
   const int64_t count = std::max<int64_t>(300, from_environment("TESSERA_LAYOUTS", 0));
   const int64_t seed = from_environment("TESSERA_LAYOUTS_SEED", 1);
   for (int64_t i = seed; i < seed + count; ++i) accepted(static_cast<uint64_t>(i));
+}
+
+/// Programs are written of what is not refused.
+TEST(RandomLayouts, OfAnyGroupsAreProgramsOrErrorsThatNameKeys) {
+  const int64_t count = std::max<int64_t>(60, from_environment("TESSERA_LAYOUTS", 0));
+  const int64_t seed = from_environment("TESSERA_LAYOUTS_SEED", 1);
+  int64_t refused = 0;
+  for (int64_t i = seed; i < seed + count; ++i) {
+    Draw draw(static_cast<uint64_t>(i));
+    Drawn drawn = draw.layout();
+    draw.any_groups(drawn.config.shard);
+    SCOPED_TRACE(fmt::format("seed {}, {} ranks:\n{}", i, drawn.ranks, to_toml(drawn.config)));
+    std::optional<Mesh> mesh;
+    try {
+      drawn.config = parse_config(to_toml(drawn.config), "drawn");
+      mesh = drawn.mesh();
+    } catch (const Error& error) {
+      ++refused;
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("shard."));
+    }
+    if (!mesh) continue;
+    try {
+      const LayoutTrial trial = trial_of(
+          drawn.config, *mesh, {drawn.config.train.micro_batch, drawn.config.data.context});
+      layout_programs(trial, drawn.ranks - 1);
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << error.what();
+    }
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_LT(refused, count);
 }
 
 TEST(RandomLayouts, AreAllAccepted) {
