@@ -1,10 +1,28 @@
 #pragma once
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
+#include <gtest/gtest.h>
+
+#include "base/words.h"
 #include "model/model_config.h"
 
 namespace tessera::testing {
+
+inline std::vector<Family> every_family() {
+  std::vector<Family> families;
+  for (const std::string& family : words_of<Family>()) {
+    families.push_back(from_word<Family>(family));
+  }
+  return families;
+}
+
+/// The name of a test whose parameter is a family.
+inline std::string name_of_family(const ::testing::TestParamInfo<Family>& tested) {
+  return std::string(word(tested.param));
+}
 
 /// A family's preset in small sizes: heads and experts that divide over 2 and 4 ranks, and a
 /// vocabulary that does not. All else is the family's.

@@ -190,39 +190,88 @@ TEST_F(SharedStatesOfRanks, RefuseOtherWordsByName) {
               AllOf(HasSubstr("shard.optimizer"), HasSubstr("\"node\", \"all\"")));
 }
 
-class QuantisedStates : public Ranks {};
+/// A layout of 4 ranks, and the groups that share its weights and gradients.
+struct QuantisedRun {
+  std::string name;
+  bool mixture;
+  std::vector<std::string> keys;
+};
+void PrintTo(const QuantisedRun& run, std::ostream* out) { *out << run.name; }
+
+const std::vector<QuantisedRun> kQuantisedRuns{
+    {"Data",
+     false,
+     {"parallel.levels=[2]", "train.micro_batch=1", "shard.weights=\"node\"",
+      "shard.secondary=\"node\""}},
+    {"Tensor", false, {"parallel.tensor=2", "shard.weights=2", "shard.secondary=2"}},
+    {"Context", false, {"parallel.context=2", "shard.weights=2", "shard.secondary=\"all\""}},
+    {"Experts",
+     true,
+     {"parallel.expert=2", "train.micro_batch=1", "shard.weights=2", "shard.secondary=\"all\""}},
+    {"Stages",
+     false,
+     {"parallel.pipeline=2", "parallel.schedule=\"zb-h1\"", "train.recompute=[\"layer\"]",
+      "shard.weights=2", "shard.secondary=2"}},
+    {"Muon",
+     false,
+     {"train.micro_batch=1", "model.tied_head=true", "shard.weights=2", "shard.gather_again=false",
+      kByMuon}},
+};
+
+/// Sums of fp32 in another order are all that differs from one rank.
+TEST_F(SharedStatesOfRanks, OfZero3HaveTheLossesOfOneRankForTwentySteps) {
+  const std::vector<std::string> keys{"train.precision=\"fp32\"", "model.hidden_size=64",
+                                      "model.feed_forward_size=300", "model.vocabulary_size=261",
+                                      "train.steps=20"};
+  train_on(1, config("one", keys));
+  std::vector<std::string> zero3 = keys;
+  zero3.insert(zero3.end(), {"train.micro_batch=1", "parallel.levels=[2, 2]", kSharedOut,
+                             "shard.gradients=\"all\"", "shard.weights=\"all\""});
+  train_on(8, config("zero3", zero3));
+  const auto one = metrics("one"), cut = metrics("zero3");
+  ASSERT_EQ(one.size(), 20U);
+  ASSERT_EQ(cut.size(), 20U);
+  for (size_t i = 0; i < one.size(); ++i) {
+    EXPECT_NEAR(cut[i].loss / one[i].loss, 1, 1e-5) << "step " << i + 1;
+  }
+  EXPECT_LT(one.back().loss, 0.8 * one.front().loss) << "nothing was learnt";
+}
+
+class QuantisedStates : public Ranks, public ::testing::WithParamInterface<QuantisedRun> {};
 
 /// A checkpoint has no rounding errors of gradients. They begin anew after it, so a run that goes
 /// on has the bits of one that is resumed. Fed back, they change the weights.
-TEST_F(QuantisedStates, GoOnFromACheckpointBitForBit) {
-  const std::vector<std::string> keys{"train.precision=\"bf16\"",
-                                      "parallel.levels=[2]",
-                                      "train.micro_batch=1",
-                                      "shard.optimizer=\"all\"",
-                                      "shard.gradients=\"all\"",
-                                      "shard.weights=\"node\"",
-                                      "shard.secondary=\"node\"",
-                                      "shard.weights_wire=\"int8\"",
-                                      "shard.secondary_wire=\"int8\"",
-                                      "shard.gradients_wire=\"int4\"",
-                                      "shard.block=64",
-                                      "shard.error_feedback=0.8",
-                                      "train.steps=4",
-                                      "checkpoint.every=2",
-                                      "run.check_replicas=1",
-                                      "optimizer.warmup_steps=1",
-                                      "checkpoint.keep=4"};
-  train_on(4, config("whole", keys));
+TEST_P(QuantisedStates, GoOnFromACheckpointBitForBit) {
+  std::vector<std::string> keys{"train.precision=\"bf16\"",
+                                "shard.optimizer=\"all\"",
+                                "shard.gradients=\"all\"",
+                                "shard.weights_wire=\"int8\"",
+                                "shard.secondary_wire=\"int8\"",
+                                "shard.gradients_wire=\"int4\"",
+                                "shard.block=64",
+                                "shard.error_feedback=0.8",
+                                "train.steps=4",
+                                "checkpoint.every=2",
+                                "run.check_replicas=1",
+                                "optimizer.warmup_steps=1",
+                                "checkpoint.keep=4"};
+  keys.insert(keys.end(), GetParam().keys.begin(), GetParam().keys.end());
+  const auto config_of = [&](const std::string& run) {
+    return GetParam().mixture ? mixture(run, keys) : config(run, keys);
+  };
+  train_on(4, config_of("whole"));
   const std::string expected = tensors("whole", 4);
   fs::remove_all(checkpoint("whole", 4));
-  train_on(4, config("whole", keys), {.resume = true});
+  train_on(4, config_of("whole"), {.resume = true});
   EXPECT_TRUE(tensors("whole", 4) == expected);
-  std::vector<std::string> without = keys;
-  without.emplace_back("shard.error_feedback=0");
-  train_on(4, config("without", without));
+  keys.emplace_back("shard.error_feedback=0");
+  train_on(4, config_of("without"));
   EXPECT_FALSE(tensors("without", 4) == expected);
   for (const char* run : {"whole", "without"}) fs::remove_all(folder(run));
 }
+
+INSTANTIATE_TEST_SUITE_P(Layouts, QuantisedStates, ::testing::ValuesIn(kQuantisedRuns),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace tessera

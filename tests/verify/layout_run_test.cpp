@@ -185,11 +185,11 @@ RunConfig run_of(Family family) {
   return config;
 }
 
-class LayoutOfFamily : public ::testing::TestWithParam<std::string> {};
+class LayoutOfFamily : public ::testing::TestWithParam<Family> {};
 
 /// What a family cannot take is refused, with the reason, where a configuration becomes a mesh.
 TEST_P(LayoutOfFamily, GivesWhatOneRankGives) {
-  RunConfig config = run_of(from_word<Family>(GetParam()));
+  RunConfig config = run_of(GetParam());
   LayoutTrial trial{
       .model = config.model, .size = {.sequences = 8, .context = config.data.context}, .mesh = {}};
   const auto batches = two_steps(trial);
@@ -218,8 +218,8 @@ TEST_P(LayoutOfFamily, GivesWhatOneRankGives) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, LayoutOfFamily, ::testing::ValuesIn(words_of<Family>()),
-                         [](const auto& tested) { return tested.param; });
+INSTANTIATE_TEST_SUITE_P(Families, LayoutOfFamily, ::testing::ValuesIn(testing::every_family()),
+                         testing::name_of_family);
 
 }  // namespace
 }  // namespace tessera

@@ -93,18 +93,8 @@ TEST_P(PipelineOfFamily, HasTheBitsOfOneRankWithEverySchedule) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Pipelines, PipelineOfFamily, ::testing::ValuesIn([] {
-                           std::vector<Family> families;
-                           for (const std::string& family : words_of<Family>()) {
-                             families.push_back(from_word<Family>(family));
-                           }
-                           return families;
-                         }()),
-                         [](const auto& info) {
-                           std::string name(word(info.param));
-                           std::erase(name, '-');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Pipelines, PipelineOfFamily, ::testing::ValuesIn(testing::every_family()),
+                         testing::name_of_family);
 
 /// The first stage may have the embedding alone, the last one the head.
 TEST(Pipeline, MayHaveStagesWithoutLayers) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -17,6 +18,7 @@
 #include "config/mesh_of.h"
 #include "config/pipeline_of.h"
 #include "support/small_family.h"
+#include "verify/rounded_trials.h"
 #include "verify/verify.h"
 
 namespace tessera {
@@ -45,12 +47,12 @@ class Draw {
     const int64_t stage = parallel.tensor * parallel.context;  // ranks of one stage
     if (stage < 8 && one_in(2)) pipeline(config);
     const int64_t shared = stage * parallel.pipeline;
-    const int64_t data = one_of<int64_t>(shared == 1   ? std::vector<int64_t>{2, 4}
+    const int64_t data = one_of<int64_t>(shared == 1   ? std::vector<int64_t>{2, 3, 4, 6}
                                          : shared == 8 ? std::vector<int64_t>{1}
                                          : shared == 4 ? std::vector<int64_t>{1, 2}
-                                                       : std::vector<int64_t>{1, 2, 4});
+                                                       : std::vector<int64_t>{1, 2, 3, 4});
     drawn.ranks = static_cast<int>(shared * data);
-    if (one_in(4)) parallel.levels = levels(drawn.ranks);
+    if (one_in(4)) parallel.levels = levels(drawn.ranks, shared);
     config.run.threads = 1;
     const int64_t pieces = (parallel.context > 1 ? 2 * parallel.context : 1) * parallel.tensor;
     config.data.directory = "none";
@@ -58,13 +60,36 @@ class Draw {
     config.data.document_mask = one_in(2);
     if (one_in(4)) drawn.options.context = positions(pieces);
     train(config, data);
-    config.shard.optimizer = one_of<ShardPlacement>({{"none"}, {"all"}});
-    config.shard.gradients_wire = one_of<WireFormat>({WireFormat::fp32, WireFormat::bf16});
     config.optimizer.name = one_of<OptimizerName>({OptimizerName::adamw, OptimizerName::muon});
     // Blocks are another algorithm where ranks share a matrix.
     if (parallel.tensor == 1 && one_in(2)) config.optimizer.muon_split = MuonSplit::blocks;
     if (config.model.mixture()) experts(config, stage * data, data);
+    config.shard.gradients_wire = one_of<WireFormat>({WireFormat::fp32, WireFormat::bf16});
+    if (!one_in(3)) shard(config, drawn.ranks);
     return drawn;
+  }
+
+  /// Draws any groups, of which some are refused.
+  void any_groups(ShardConfig& shard) {
+    const std::vector<ShardPlacement> all{{"none"}, {"all"},         {"pair"},      {"node"},
+                                          {"rack"}, {.ranks = 2},    {.ranks = 3},  {.ranks = 4},
+                                          {.ranks = 8}, {.ranks = 1}};
+    for (ShardPlacement* placement :
+         {&shard.weights, &shard.gradients, &shard.optimizer, &shard.secondary}) {
+      *placement = one_of(all);
+    }
+    shard.expert_aware = one_in(2);
+  }
+
+  /// Draws wires that may be integers.
+  void wires(ShardConfig& shard) {
+    const std::vector<WireFormat> formats{WireFormat::fp32, WireFormat::bf16, WireFormat::int8,
+                                          WireFormat::int4};
+    shard.weights_wire = one_of(formats);
+    shard.secondary_wire = one_of(formats);
+    shard.gradients_wire = one_of(formats);
+    shard.block = one_of<int64_t>({2, 16, 64, 256});
+    if (one_in(2)) shard.error_feedback = 0.8;
   }
 
  private:
@@ -73,8 +98,9 @@ class Draw {
     return values[random_() % values.size()];
   }
   bool one_in(uint64_t times) { return random_() % times == 0; }
-  /// Two nodes, with pairs of ranks in them or not.
-  std::vector<int64_t> levels(int64_t ranks) {
+  /// Two nodes, with pairs of ranks in them or not; or three, each with whole models.
+  std::vector<int64_t> levels(int64_t ranks, int64_t of_a_model) {
+    if (ranks % 3 == 0) return {of_a_model * one_of<int64_t>({1, ranks / of_a_model / 3})};
     if (ranks < 8 || one_in(2)) return {ranks / 2};
     return {2, ranks / 4};
   }
@@ -89,6 +115,11 @@ class Draw {
     if (model.attention == AttentionKind::grouped_query && one_in(2)) {
       model.query_key_norm =
           one_of<QueryKeyNorm>({QueryKeyNorm::none, QueryKeyNorm::projection, QueryKeyNorm::head});
+    }
+    if (one_in(4)) {  // matrices that cuts go through
+      model.hidden_size = 64;
+      model.vocabulary_size = 301;
+      (model.mixture() ? model.expert_size : model.feed_forward_size) = 72;
     }
     if (!model.mixture()) return model;
     if (one_in(3)) {
@@ -194,6 +225,63 @@ class Draw {
     }
   }
 
+  /// A group of ranks that hold the same weights, and the neighbours among which it is: with those
+  /// that share a copy of the weights.
+  struct Group {
+    ShardPlacement placement;
+    int64_t neighbours;
+  };
+
+  /// Returns groups, smaller ones first. A number is left out if its group would cut another one.
+  std::vector<Group> groups(const ParallelSection& parallel, int64_t ranks) {
+    const int64_t of_a_copy = parallel.tensor * parallel.pipeline;
+    std::vector<Group> result{{{"none"}, 0}, {{"all"}, ranks}};
+    if (parallel.levels.size() == 1) result.push_back({{"node"}, parallel.levels[0]});
+    if (parallel.levels.size() == 2) {
+      result.push_back({{"pair"}, 2});
+      result.push_back({{"node"}, 2 * parallel.levels[1]});
+    }
+    std::vector<int64_t> numbers{2, 3, 4, 6};
+    std::ranges::shuffle(numbers, random_);
+    for (const int64_t number : numbers) {
+      const int64_t neighbours = number * of_a_copy;
+      if (number % parallel.context == 0 && ranks % neighbours == 0 && nests(neighbours, result)) {
+        result.push_back({{.ranks = number}, neighbours});
+      }
+    }
+    std::ranges::stable_sort(result, {}, &Group::neighbours);
+    return result;
+  }
+
+  static bool nests(int64_t neighbours, const std::vector<Group>& groups) {
+    return std::ranges::all_of(groups, [&](const Group& group) {
+      return group.neighbours == 0 || group.neighbours % neighbours == 0 ||
+             neighbours % group.neighbours == 0;
+    });
+  }
+
+  /// Draws groups of which each is within the next one.
+  void shard(RunConfig& config, int64_t ranks) {
+    const ParallelSection& parallel = config.parallel;
+    ShardConfig& shard = config.shard;
+    const std::vector<Group> all = groups(parallel, ranks);
+    const auto within = [&](size_t outer) { return random_() % (outer + 1); };
+    const size_t optimizer = one_in(2) ? all.size() - 1 : within(all.size() - 1);
+    const size_t gradients = one_in(2) ? optimizer : within(optimizer);
+    const size_t weights = one_in(2) ? gradients : within(gradients);
+    shard.optimizer = all[optimizer].placement;
+    shard.gradients = all[gradients].placement;
+    shard.weights = all[weights].placement;
+    if (one_in(2)) shard.secondary = all[within(optimizer)].placement;
+    shard.gather_again = !one_in(3);
+    shard.gradients_by_level = !one_in(4);
+    const int64_t experts = parallel.expert;
+    const bool are_neighbours =
+        parallel.tensor % experts == 0 || (experts / parallel.tensor % parallel.context == 0 &&
+                                           nests(experts * parallel.pipeline, all));
+    if (experts > 1 && gradients == 0 && are_neighbours) shard.expert_aware = one_in(2);
+  }
+
   static std::vector<RecomputedBlock> all_recomputed() {
     std::vector<RecomputedBlock> result;
     for (const std::string& name : words_of<RecomputedBlock>())
@@ -205,8 +293,10 @@ class Draw {
 };
 
 /// What the program read of a drawn configuration, as of a file. Fails if it refuses it.
-std::optional<Drawn> accepted(uint64_t seed) {
-  Drawn drawn = Draw(seed).layout();
+std::optional<Drawn> accepted(uint64_t seed, bool with_wires = false) {
+  Draw draw(seed);
+  Drawn drawn = draw.layout();
+  if (with_wires) draw.wires(drawn.config.shard);
   const std::string text = to_toml(drawn.config);
   try {
     drawn.config = parse_config(text, "drawn");
@@ -232,6 +322,37 @@ TEST(RandomLayouts, AreNotRefused) {
   for (int64_t i = seed; i < seed + count; ++i) accepted(static_cast<uint64_t>(i));
 }
 
+/// Programs are written of what is not refused.
+TEST(RandomLayouts, OfAnyGroupsAreProgramsOrErrorsThatNameKeys) {
+  const int64_t count = std::max<int64_t>(60, from_environment("TESSERA_LAYOUTS", 0));
+  const int64_t seed = from_environment("TESSERA_LAYOUTS_SEED", 1);
+  int64_t refused = 0;
+  for (int64_t i = seed; i < seed + count; ++i) {
+    Draw draw(static_cast<uint64_t>(i));
+    Drawn drawn = draw.layout();
+    draw.any_groups(drawn.config.shard);
+    SCOPED_TRACE(fmt::format("seed {}, {} ranks:\n{}", i, drawn.ranks, to_toml(drawn.config)));
+    std::optional<Mesh> mesh;
+    try {
+      drawn.config = parse_config(to_toml(drawn.config), "drawn");
+      mesh = drawn.mesh();
+    } catch (const Error& error) {
+      ++refused;
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("shard."));
+    }
+    if (!mesh) continue;
+    try {
+      const LayoutTrial trial = trial_of(
+          drawn.config, *mesh, {drawn.config.train.micro_batch, drawn.config.data.context});
+      layout_programs(trial, drawn.ranks - 1);
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << error.what();
+    }
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_LT(refused, count);
+}
+
 TEST(RandomLayouts, AreAllAccepted) {
   const int64_t count = from_environment("TESSERA_LAYOUTS", 4);
   const int64_t seed = from_environment("TESSERA_LAYOUTS_SEED", 1);
@@ -247,6 +368,27 @@ TEST(RandomLayouts, AreAllAccepted) {
       EXPECT_TRUE(found.passed()) << what() << verification_text(found);
     } catch (const std::exception& error) {
       ADD_FAILURE() << what() << error.what();
+    }
+  }
+}
+
+/// Weights that no format rounds leave the bits of weights that travel as they are. Gradients are
+/// within the rounding of their format.
+TEST(RandomLayouts, TravelInEachFormat) {
+  const int64_t count = from_environment("TESSERA_LAYOUTS", 4);
+  const int64_t seed = from_environment("TESSERA_LAYOUTS_SEED", 1);
+  for (int64_t i = seed; i < seed + count; ++i) {
+    const std::optional<Drawn> drawn = accepted(static_cast<uint64_t>(i), /*with_wires=*/true);
+    if (!drawn) continue;
+    const RunConfig& config = drawn->config;
+    SCOPED_TRACE(fmt::format("seed {}, {} ranks:\n{}", i, drawn->ranks, to_toml(config)));
+    try {
+      const LayoutTrial trial =
+          trial_of(config, drawn->mesh(), {config.train.micro_batch, config.data.context});
+      expect_bits_of_plain_weights(trial);
+      expect_gradients_within_rounding(trial);
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << error.what();
     }
   }
 }

@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/words.h"
 #include "support/random_batches.h"
 #include "support/small_family.h"
 #include "verify/changed_programs.h"
@@ -62,6 +61,44 @@ TEST(Sharding, OfEveryTripleOfPlacementsTrainsTheModelOfOneRank) {
       SCOPED_TRACE(fmt::format("{}: {}", trial.mesh.text(), text_of(axes)));
       trial.shard.axes = axes;
       expect_model_of_one_rank(trial);
+    }
+  }
+}
+
+/// Muon, tied heads and recomputed blocks take turns.
+LayoutTrial with_options_of(LayoutTrial trial, size_t turn) {
+  if (turn % 4 == 0) trial.optimizer.name = OptimizerName::muon;
+  trial.model.tied_head = turn % 3 == 0;
+  if (turn % 3 == 1) trial.recompute = {.norm = true, .attention = true, .experts = true};
+  if (turn % 3 == 2) trial.recompute = {.layer = true};
+  return trial;
+}
+
+/// Cuts go through matrices, which the tensor axis splits unevenly. Each triple has one axis or two
+/// of the four: their turns come in another order on each axis.
+TEST(Sharding, OfEveryTripleGoesWithOtherAxes) {
+  constexpr size_t kTurns = 3;
+  size_t turn = 0;
+  for (const std::vector<int>& data : {std::vector{2, 2, 2}, std::vector{2, 4}}) {
+    for (const MeshSizes& sizes :
+         {MeshSizes{.tensor = 2, .data = data}, MeshSizes{.context = 2, .data = data},
+          MeshSizes{.data = data, .expert = 2}, MeshSizes{.pipeline = 2, .data = data}}) {
+      ModelConfig model = sizes.expert > 1 ? laid_out_mixture() : laid_out_dense();
+      model.hidden_size = 32;
+      model.vocabulary_size = 201;
+      (model.mixture() ? model.expert_size : model.feed_forward_size) = 131;
+      LayoutTrial plain = trial_of(model, {.stages = sizes.pipeline}, sizes);
+      if (sizes.pipeline == 1) plain = trial_on(sizes, model);
+      plain.size = {.sequences = 8, .context = 8};
+      const std::vector<ShardAxes> triples = every_triple(plain.mesh);
+      ASSERT_NE(triples.size() % kTurns, 0U) << "turns would come in the same order";
+      for (const ShardAxes& axes : triples) {
+        if (++turn % kTurns != 0) continue;
+        SCOPED_TRACE(fmt::format("{}: {}, turn {}", plain.mesh.text(), text_of(axes), turn));
+        LayoutTrial trial = with_options_of(plain, turn / kTurns);
+        trial.shard.axes = axes;
+        expect_model_of_one_rank(trial);
+      }
     }
   }
 }
@@ -288,18 +325,8 @@ TEST_P(ShardingOfFamily, TrainsTheModelOfOneRank) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sharding, ShardingOfFamily, ::testing::ValuesIn([] {
-                           std::vector<Family> families;
-                           for (const std::string& family : words_of<Family>()) {
-                             families.push_back(from_word<Family>(family));
-                           }
-                           return families;
-                         }()),
-                         [](const auto& info) {
-                           std::string name(word(info.param));
-                           std::erase(name, '-');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Sharding, ShardingOfFamily, ::testing::ValuesIn(testing::every_family()),
+                         testing::name_of_family);
 
 }  // namespace
 }  // namespace tessera

@@ -160,7 +160,7 @@ void append_sum(Builder& builder, std::string_view name, Value value, const Flat
     return;
   }
   WireSum sum(sum_steps(program, pieces, levels, /*all_reduces=*/false, kSliceElements), wire,
-              /*sends_on=*/!pieces.is_cut());
+              /*sends_on=*/pieces.sizes.size() == 1);
   std::vector<Value> inputs{value};
   if (feedback) inputs.push_back(feedback->error);
   builder.apply(std::make_shared<TakeRoundedSum>(

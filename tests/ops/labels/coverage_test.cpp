@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include "base/file.h"
-#include "base/words.h"
 #include "model/model.h"
 #include "model/small_configs.h"
 #include "ops/labels/cases.h"
@@ -55,8 +54,8 @@ NamedLabels named(const Operation& operation, std::span<const Spec> inputs) {
 /// Small models of all families and options that make other operations.
 std::vector<ModelConfig> all_models() {
   std::vector<ModelConfig> models{small_dense(), small_mixture()};
-  for (const std::string& family : words_of<Family>()) {
-    ModelConfig config = small_family(from_word<Family>(family));
+  for (const Family family : every_family()) {
+    ModelConfig config = small_family(family);
     models.push_back(config);
     config.tied_head = true;
     config.clip_qkv = config.attention == AttentionKind::grouped_query ? 8 : 0;
