@@ -200,7 +200,7 @@ TEST_F(MistakeInSharding, APieceIsUpdatedByTwoNodes) {
                          std::swap(copy.inputs[1], copy.inputs[2]);
                          nodes.insert(std::next(node), copy);
                        }),
-              AllOf(HasSubstr("adamw in the update pass changes 'first_moment:layers.0/f32"),
+              AllOf(HasSubstr("adamw in the update pass changes 'first_moment:"),
                     HasSubstr("which the update has changed before")));
 }
 
