@@ -101,6 +101,7 @@ void Executor::bind(size_t program_index, const GivenTensors& given) {
 }
 
 Executor::Groups Executor::find_groups(const Program& program) const {
+  require_own_rank(program);
   Groups groups;
   for (const Node& node : program.nodes()) {
     std::vector<Communicator*>& node_groups = groups.emplace_back();
@@ -110,6 +111,15 @@ Executor::Groups Executor::find_groups(const Program& program) const {
     }
   }
   return groups;
+}
+
+void Executor::require_own_rank(const Program& program) const {
+  if (program.mesh().ranks() == 1) return;
+  const int rank = runtime_.groups().rank();
+  TESSERA_CHECK(program.rank() == rank,
+                "rank {} runs a program that was written for rank {}: two ranks would update the "
+                "same pieces of the state, and none those of rank {}",
+                rank, program.rank(), rank);
 }
 
 void Executor::join_groups() {

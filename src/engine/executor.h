@@ -139,6 +139,8 @@ class Executor {
   /// Makes the tensors of all frames of a program, from the plan's offsets and the given memory.
   void bind(size_t program_index, const GivenTensors& given);
   Groups find_groups(const Program& program) const;
+  /// Throws InternalError if a program of several ranks was written for another rank.
+  void require_own_rank(const Program& program) const;
   /// Returns the index of a micro-batch's frame.
   int frame_index(int program, int micro_batch) const;
   const Frame& frame(int program, int micro_batch) const;

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "engine/require_sound.h"
 #include "tensor/alignment.h"
 
 namespace tessera {
@@ -170,6 +171,7 @@ Lifetimes::Lifetimes(const Program& program, std::vector<Segment> segments)
   TESSERA_CHECK(all_nodes == segment_nodes(program, Segment::whole),
                 "the actions run {} of a program's {} nodes", node_count,
                 segment_nodes(program, Segment::whole).size());
+  require_sound(program, nodes);
   LifetimeFinder(program, *this).run();
 }
 

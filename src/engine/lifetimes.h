@@ -34,7 +34,7 @@ struct SegmentRange {
 /// The times within a frame at which a program's values are in memory.
 struct Lifetimes {
   /// Finds the lifetimes in a program whose segments run in this order. Throws InternalError if a
-  /// node is in none of the segments, or in two.
+  /// node is in none of the segments, or in two, and as require_sound() does.
   Lifetimes(const Program& program, std::vector<Segment> order);
 
   std::vector<Segment> order;

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -374,6 +375,29 @@ RC_GTEST_PROP(AdamW, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
           << "a step that is not finite changed state " << i;
     }
   });
+}
+
+TEST(AdamW, RefusesToUpdateElementsTwice) {
+  Program program;
+  Builder builder(program);
+  const auto state = [&](const char* name) { return builder.state(name, {{100}, DType::f32, {}}); };
+  const std::vector<AdamWUnit> units(2, {state("gradient"), state("first_moment"),
+                                         state("second_moment"), state("master"), std::nullopt});
+  const auto update = [&](const Section& second) {
+    const AdamWInputs inputs{builder.input("scale", {{1}, DType::f64, {}}),
+                             builder.input("learning_rate", {{1}, DType::f64, {}}),
+                             builder.input("step", {{1}, DType::f64, {}})};
+    adamw(builder, inputs, units, {{{.unit = 0, .begin = 20, .end = 60}}, {second}}, {});
+  };
+  EXPECT_NO_THROW(update({.unit = 0, .begin = 60, .end = 100}));
+  EXPECT_NO_THROW(update({.unit = 1, .begin = 20, .end = 60}));
+  try {
+    update({.unit = 0, .begin = 0, .end = 21});
+    ADD_FAILURE() << "elements are updated twice";
+  } catch (const InternalError& error) {
+    EXPECT_THAT(error.what(),
+                ::testing::HasSubstr("elements 20 to 21 of unit 0 are in two sections"));
+  }
 }
 
 RC_GTEST_PROP(RoundToWeights, TheDevicesKernelsAgreeWithThePlainOnes, ()) {

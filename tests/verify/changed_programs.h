@@ -52,6 +52,11 @@ inline std::vector<Node*> nodes_of(const Program& program, std::string_view oper
   return found;
 }
 
+/// The nodes of a program, to be left out, repeated or moved behind the Builder's back.
+inline std::vector<Node>& all_nodes(const Program& program) {
+  return const_cast<std::vector<Node>&>(program.nodes());
+}
+
 /// Lets a function run these nodes instead of their operations.
 inline void run_by(const std::vector<Node*>& nodes, const ChangedOperation::Run& run) {
   for (Node* node : nodes) {

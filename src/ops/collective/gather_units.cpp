@@ -285,7 +285,23 @@ class GatherUnits final : public GatherOfUnits {
 
   std::vector<Value> recompute(Builder& builder, const Node& self, std::span<const Value> inputs,
                                std::span<const Value> kept) const override {
-    if (!has_copies_) return Operation::recompute(builder, self, inputs, kept);
+    std::vector<Value> outputs = has_copies_ ? gather_copies(builder, self, inputs)
+                                             : Operation::recompute(builder, self, inputs, kept);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      builder.name_as(outputs[i], builder.program().info(self.outputs[i]).name + "/again");
+    }
+    return outputs;
+  }
+
+  void run(const Execution& execution) const override {
+    gather(execution, /*messages=*/false);
+    if (has_copies_) write_copies(execution);
+  }
+
+ private:
+  /// Appends the gather of the backward pass from second copies.
+  std::vector<Value> gather_copies(Builder& builder, const Node& self,
+                                   std::span<const Value> inputs) const {
     std::vector<Spec> wholes;
     std::vector<FlatPieces> pieces;
     std::vector<Wire> wires;
@@ -304,12 +320,6 @@ class GatherUnits final : public GatherOfUnits {
                          std::move(operands));
   }
 
-  void run(const Execution& execution) const override {
-    gather(execution, /*messages=*/false);
-    if (has_copies_) write_copies(execution);
-  }
-
- private:
   void write_copies(const Execution& execution) const {
     const size_t first = units_.size() + 1;
     for (size_t i = 0; i < units_.size(); ++i) {

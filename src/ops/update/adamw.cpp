@@ -1,6 +1,8 @@
 #include "ops/update/adamw.h"
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "ops/labels.h"
 #include "ops/support.h"
@@ -111,6 +113,7 @@ class AdamW final : public Operation {
                      "a weight {} with a gradient {}", inputs[unit.gradient + 4].shape.text(),
                      gradient.shape.text());
     }
+    require_separate_sections();
     return {};
   }
 
@@ -159,6 +162,18 @@ class AdamW final : public Operation {
   }
 
  private:
+  /// Throws InternalError if two sections have the same elements, which would be updated twice.
+  void require_separate_sections() const {
+    std::vector<Section> sections = plain_sections(sections_);
+    std::ranges::sort(sections, {}, [](const Section& of) { return std::pair(of.unit, of.begin); });
+    for (size_t i = 1; i < sections.size(); ++i) {
+      const Section &before = sections[i - 1], &next = sections[i];
+      TESSERA_EXPECT(*this, before.unit != next.unit || before.end <= next.begin,
+                     "elements {} to {} of unit {} are in two sections", next.begin,
+                     std::min(before.end, next.end), next.unit);
+    }
+  }
+
   void run_on_device(const Execution& execution) const {
     if (sections_.empty()) return;  // other ranks have all sections
     std::vector<AdamWRow> rows;
