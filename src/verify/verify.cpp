@@ -8,6 +8,7 @@
 #include "config/mesh_of.h"
 #include "ops/gemm/gemm_plan.h"
 #include "ops/host_target.h"
+#include "state/shard_axes.h"
 #include "verify/layout_processes.h"
 #include "verify/trial_batches.h"
 #include "verify/verify_memory.h"
