@@ -15,10 +15,10 @@ struct ShardPlan {
   /// Returns the format in which an update sends what is left of the gradients of a unit to sum.
   /// Sums that frames have begun with integers are ended in bf16. A unit that may not be quantised
   /// travels as it is instead.
-  Wire update_wire(bool may_be_quantised) const {
+  Wire update_wire(bool may_be_quantised, bool begun_by_frames) const {
     Wire wire = unit_options.gradients_wire;
     if (!wire.is_quantised()) return wire;
-    if (axes.gradients > 0) wire.format = WireFormat::bf16;
+    if (begun_by_frames) wire.format = WireFormat::bf16;
     if (!may_be_quantised) wire.format = WireFormat::fp32;
     return wire;
   }

@@ -188,6 +188,7 @@ StateShard::Layout StateShard::layout_of_rank() const {
   }
   result.cuts.resize(units.size());
   result.piece_begins.resize(units.size());
+  const bool has_copies = has_second_copies();
   for (size_t unit = 0; unit < units.size(); ++unit) {
     result.even_cuts.emplace_back();
     const std::vector<Axis> axes = axes_of_cut(unit);
@@ -199,7 +200,7 @@ StateShard::Layout StateShard::layout_of_rank() const {
     result.stored.push_back({.weights = even_pieces(result, unit, sharing_.axes.weights),
                              .gradients = even_pieces(result, unit, sharing_.axes.gradients)});
     UnitPieces& stored = result.stored.back();
-    if (stored.weights.is_cut() && sharing_.axes.secondary > 0) {
+    if (stored.weights.is_cut() && has_copies) {
       const size_t axis_count = cut_axes_of(unit, sharing_.axes.secondary).size();
       stored.secondary = result.even_cuts.back().outer(mesh_, axis_count);
     }
@@ -272,6 +273,13 @@ std::vector<Axis> StateShard::axes_of_cut(size_t unit) const {
     axes.erase(axes.begin(), axes.begin() + static_cast<std::ptrdiff_t>(left_out));
   }
   return axes;
+}
+
+bool StateShard::has_second_copies() const {
+  for (size_t unit = 0; unit < units_.size(); ++unit) {
+    if (ranks_of(mesh_, cut_axes_of(unit, sharing_.axes.secondary)) > 1) return true;
+  }
+  return false;
 }
 
 FlatPieces StateShard::even_pieces(const Layout& layout, size_t unit, int count) const {

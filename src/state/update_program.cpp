@@ -223,7 +223,8 @@ class UpdateWriter {
         axes_of_sum(builder_, gradient, {Placement::invariant, Placement::sharded});
     const FlatPieces& pieces = values_.pieces(unit);
     const size_t held = shard_.stored(unit).gradients.axes.size();
-    const Wire wire = plan_.update_wire(units_[unit].dtype == matrices_);
+    const Wire wire =
+        plan_.update_wire(units_[unit].dtype == matrices_, shard_.stored(unit).gradients.is_cut());
     if (pieces.axes.size() > held) {
       return take_piece_of_sum(builder_, gradient, pieces, held, axes, wire);
     }

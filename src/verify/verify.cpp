@@ -8,6 +8,7 @@
 #include "config/mesh_of.h"
 #include "ops/gemm/gemm_plan.h"
 #include "ops/host_target.h"
+#include "state/shard_axes.h"
 #include "verify/layout_processes.h"
 #include "verify/trial_batches.h"
 #include "verify/verify_memory.h"
@@ -140,7 +141,8 @@ std::string compare_bits(const LayoutTrial& layout_trial, const TrialBatches& ba
   for (const Axis level : layout_trial.mesh.data())
     trial.sum_order.levels.push_back(layout_trial.mesh.size(level));
   trial.sum_order.wire = layout_trial.shard.unit_options.gradients_wire.format;
-  trial.sum_order.rounds_total = layout_trial.shard.axes.optimizer == 0;
+  trial.sum_order.rounds_total =
+      cut_ranks(layout_trial.mesh, layout_trial.shard.axes.optimizer, MeshView::dense) == 1;
   LayoutResults one_rank = run_layout(trial, batches);
   LayoutResults compared = layout;
   if (layout_trial.pipeline.has_chunks()) {
@@ -226,7 +228,7 @@ std::string why_bits_not_compared(const LayoutTrial& trial) {
   if (shares_passes(trial.mesh) || trial.mesh.size(trial.mesh.expert()) != 1) {
     return "ranks that share a model or its experts split sums within a pass";
   }
-  if (trial.shard.axes.gradients > 0 && data_ranks(trial.mesh) > 1) {
+  if (cut_ranks(trial.mesh, trial.shard.axes.gradients, MeshView::dense) > 1) {
     return "gradients are summed over ranks in each micro-batch";
   }
   if (trial.pipeline.has_chunks() && trial.model.tied_head) {

@@ -71,8 +71,8 @@ class Draw {
 
   /// Draws any groups, of which some are refused.
   void any_groups(ShardConfig& shard) {
-    const std::vector<ShardPlacement> all{{"none"}, {"all"},         {"pair"},      {"node"},
-                                          {"rack"}, {.ranks = 2},    {.ranks = 3},  {.ranks = 4},
+    const std::vector<ShardPlacement> all{{"none"},     {"all"},      {"pair"},     {"node"},
+                                          {"rack"},     {.ranks = 2}, {.ranks = 3}, {.ranks = 4},
                                           {.ranks = 8}, {.ranks = 1}};
     for (ShardPlacement* placement :
          {&shard.weights, &shard.gradients, &shard.optimizer, &shard.secondary}) {

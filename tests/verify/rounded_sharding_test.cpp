@@ -168,10 +168,26 @@ TEST(RoundedSharding, HasTheSameBitsHoweverWeightsAreKept) {
   }
 }
 
-/// A cut over one rank changes no rounding: the sum of its piece is that of all of it.
-TEST(RoundedSharding, OverOneRankHasTheBitsOfUncutState) {
+/// A group of one rank shares nothing: it gathers, sums and rounds what others do.
+TEST(RoundedSharding, OverOneRankOfANodeHasTheBitsOfUncutState) {
+  LayoutTrial trial{.model = cut_model(false), .mesh = Mesh({.data = {1, 3}})};
+  trial.size = {.sequences = 3, .context = 16};
+  trial.compute = DType::f32;
+  const int node = all_axes(trial) - 1, all = all_axes(trial);
+  trial.shard.unit_options = integers({.secondary = node});
+  LayoutTrial cut = trial;
+  cut.shard.axes = {.weights = node, .gradients = node, .optimizer = node, .secondary = node};
+  EXPECT_EQ(difference(trial, cut), std::nullopt);
+  trial.shard.axes = {.weights = all, .gradients = all, .optimizer = all};
+  LayoutTrial copied = trial;
+  copied.shard.axes.secondary = node;
+  EXPECT_EQ(difference(trial, copied), std::nullopt);
+}
+
+/// Tensor ranks sum the gradients of norms and routers, which no other rank has.
+TEST(RoundedSharding, OverOneRankOfAModelHasTheBitsOfUncutState) {
   for (const OptimizerName optimizer : {OptimizerName::adamw, OptimizerName::muon}) {
-    LayoutTrial trial{.model = cut_model(true), .mesh = Mesh({.tensor = 2})};
+    LayoutTrial trial{.model = cut_model(true), .mesh = Mesh({.tensor = 2, .expert = 2})};
     trial.size = {.sequences = 4, .context = 16};
     trial.compute = DType::f32;
     trial.optimizer.name = optimizer;

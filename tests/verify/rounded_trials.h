@@ -28,7 +28,8 @@ inline NamedTensors weights_that_no_wire_rounds(const LayoutTrial& trial) {
     const CounterRandom random(trial.seed, parameter.name);
     const Tensor whole(parameter.shape, DType::f64);
     uint64_t index = 0;
-    for (double& value : whole.values<double>()) value = random.bits(index++) % 2 == 0 ? 0.25 : -0.25;
+    for (double& value : whole.values<double>())
+      value = random.bits(index++) % 2 == 0 ? 0.25 : -0.25;
     weights.emplace(parameter.name, whole);
   }
   return weights;
