@@ -8,9 +8,12 @@
 
 #include <fmt/format.h>
 
+#include "base/bfloat16.h"
 #include "base/error.h"
+#include "device/vendor.h"
 #include "ops/collective/flat.h"
 #include "ops/collective/flat_steps.h"
+#include "ops/collective/version_kernels.h"
 #include "ops/collective/wire_pieces.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/support.h"
@@ -182,15 +185,14 @@ class GatherCopies final : public GatherOfUnits {
     return workspace_of(target, dtypes);
   }
   void run(const Execution& execution) const override {
-    require_version(execution);
+    if (execution.stream == nullptr) require_version(execution);
     gather(execution, /*messages=*/true);
+    if (execution.stream != nullptr) spoil_stale(execution);
   }
 
  private:
-  /// Throws Error if the copies are not of the version that the weights have. On a device the host
-  /// does not know versions while it gives work, so nothing is compared there.
+  /// Throws Error if the copies are not of the version that the weights have.
   void require_version(const Execution& execution) const {
-    if (execution.stream != nullptr) return;
     const int32_t copied = execution.inputs[wholes_.size()].data<int32_t>()[0];
     const int32_t expected = execution.inputs[wholes_.size() + 1].data<int32_t>()[0];
     if (copied == expected) return;
@@ -198,6 +200,27 @@ class GatherCopies final : public GatherOfUnits {
         "the second copy of the weights of {} is of version {}, but the weights are of version {}: "
         "a gather in the forward pass did not write it; this is a fault of the program",
         units_, copied, expected);
+  }
+
+  /// Fills the weights with NaN in that case. The host does not know a device's versions while it
+  /// gives work. The norm of the gradients becomes NaN, so nothing is updated, and
+  /// TrainingStep::find_non_finite() names the unit.
+  void spoil_stale(const Execution& execution) const {
+    const auto* const copied = execution.inputs[wholes_.size()].pointer<int32_t>();
+    const auto* const expected = execution.inputs[wholes_.size() + 1].pointer<int32_t>();
+    const auto spoil = [&](auto* weights, int64_t count) {
+      for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+        spoil_stale_device<Vendor>(copied, expected, weights, count, *execution.stream);
+      });
+    };
+    for (const Tensor& whole : execution.outputs) {
+      if (whole.elements() == 0) continue;
+      if (whole.dtype() == DType::f32) {
+        spoil(whole.pointer<float>(), whole.elements());
+      } else {
+        spoil(whole.pointer<BFloat16>(), whole.elements());
+      }
+    }
   }
 
   std::vector<Spec> wholes_;

@@ -6,7 +6,9 @@
 
 #include <fmt/format.h>
 
+#include "device/vendor.h"
 #include "ops/collective/gather_units.h"
+#include "ops/collective/version_kernels.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/support.h"
 
@@ -72,8 +74,14 @@ class AdvanceVersion final : public Operation {
   std::vector<Spec> infer(std::span<const Spec>) const override { return {}; }
   Cost cost(std::span<const Spec>, std::span<const Spec>) const override { return {}; }
   void run(const Execution& execution) const override {
-    // Devices do not compare versions.
-    if (execution.stream == nullptr) ++execution.inputs[0].data<int32_t>()[0];
+    const Tensor& version = execution.inputs[0];
+    if (execution.stream == nullptr) {
+      ++version.data<int32_t>()[0];
+      return;
+    }
+    for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+      advance_version_device<Vendor>(version.pointer<int32_t>(), *execution.stream);
+    });
   }
 };
 

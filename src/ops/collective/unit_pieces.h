@@ -59,8 +59,8 @@ struct CutUnitOptions {
 /// A unit may have a second copy, in pieces over other ranks (UnitPieces::secondary), as a state.
 /// `version` is then a state, i32 [1], which advance_version() changes with the weights; it is null
 /// in a program without a backward pass. The gather in the forward pass writes the copy and notes
-/// the version. The gather in the backward pass reads the copy alone, and throws Error if it is of
-/// another version than the weights.
+/// the version. The gather in the backward pass reads the copy alone. If it is of another version
+/// than the weights, it throws Error, or fills the gathered weights with NaN on a device.
 std::vector<Value> use_cut_units(Builder& builder, std::span<const CutUnit> units,
                                  const CutUnitOptions& options, Value version = {});
 
