@@ -277,7 +277,7 @@ std::vector<Axis> StateShard::axes_of_cut(size_t unit) const {
 
 bool StateShard::has_second_copies() const {
   for (size_t unit = 0; unit < units_.size(); ++unit) {
-    if (ranks_of(mesh_, cut_axes_of(unit, sharing_.axes.secondary)) > 1) return true;
+    if (mesh_.group_ranks(cut_axes_of(unit, sharing_.axes.secondary)) > 1) return true;
   }
   return false;
 }

@@ -168,7 +168,8 @@ TEST(TimedRank, EndsAStepWithTheCollectivesOfItsUpdate) {
     World world(2);
     run_mesh(world, mesh, [&](RankGroups& groups) {
       TimedRank rank(config, 2, groups, RankControl(groups), std::array{0, 1});
-      rank.set_times({.chunks = {{.forward = 0, .input_gradients = 0, .weight_gradients = 0}}});
+      rank.set_times({.chunks = {{.forward = 0, .input_gradients = 0, .weight_gradients = 0}}},
+                     /*computes_update=*/false);
       const Communicator& group = groups.over(mesh.data(), "network");
       const TimedStep step = rank.run(0);
       for (size_t kind = 0; kind < kWordsOf<Collective>.size(); ++kind) {
