@@ -1,6 +1,5 @@
 """Runs commands as MPI processes on emulated nodes (bench/cluster/run), for the scripts beside this file."""
 
-import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -50,18 +49,3 @@ def sent_bytes(run, count, levels):
             level, sent = map(int, line.split())
             totals[-1][level] += sent
     return [(after - before) / 2 for before, after in zip(*totals)]
-
-
-def spread(values, digits=2):
-    """Returns "1.23 (1.21 to 1.25)": the median, the least and the most."""
-    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
-
-
-def quotients(one, other):
-    return [a / b for a, b in zip(one, other)]
-
-
-def print_table(titles, rows):
-    print("\n| " + " | ".join(titles) + " |\n" + "|---" * len(titles) + "|")
-    for row in rows:
-        print("| " + " | ".join(row) + " |")

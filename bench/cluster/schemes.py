@@ -1,4 +1,5 @@
-"""The keys of [shard] of each scheme of sharded data parallelism, as docs/sharding.md lists them."""
+"""The keys of [shard] of each scheme of sharded data parallelism, as docs/sharding.md lists them. But ZeRO++ has its
+second copy in int8 too, as ZeRO-topo's Table VII has it. So the two differ in their groups alone."""
 
 ALL = {"weights": "all", "gradients": "all", "optimizer": "all"}
 INTEGERS = {"weights_wire": "int8", "secondary_wire": "int8", "gradients_wire": "int4"}

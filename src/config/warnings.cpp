@@ -1,5 +1,7 @@
 #include "config/warnings.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/text.h"
@@ -32,7 +34,10 @@ std::string better_pair(const RunPhase& phase, const Mesh& mesh) {
   const RunConfig& config = phase.config;
   const ParallelSection& parallel = config.parallel;
   const ShardAxes axes = shard_axes(config.shard, mesh);
-  if (parallel.pipeline == 1 || axes.optimizer == 0 || axes.weights > 0) return "";
+  const auto is_cut = [&](int axes_of_part) {
+    return cut_ranks(mesh, axes_of_part, MeshView::dense) > 1;
+  };
+  if (parallel.pipeline == 1 || !is_cut(axes.optimizer) || is_cut(axes.weights)) return "";
   const std::optional<ScheduleKind> kind = schedule_kind(parallel);
   const bool all_forward = kind == ScheduleKind::all_forward_all_backward;
   if (!all_forward && kind != ScheduleKind::one_forward_one_backward &&
@@ -43,13 +48,16 @@ std::string better_pair(const RunPhase& phase, const Mesh& mesh) {
   const bool many = micro_batches >= 2 * parallel.pipeline;
   std::vector<std::string> changes;
   if (many && all_forward) {
-    changes.push_back(fmt::format("parallel.schedule = \"{}\"",
-                                  parallel.virtual_stages == 1 ? "1f1b" : "interleaved"));
+    const bool divides = micro_batches % parallel.pipeline == 0;
+    const char* const schedule = parallel.virtual_stages == 1 ? "1f1b"
+                                 : divides                    ? "interleaved"
+                                                              : "flexible";
+    changes.push_back(fmt::format("parallel.schedule = \"{}\"", schedule));
   }
-  if (many && axes.gradients > 0) changes.emplace_back("shard.gradients = \"none\"");
+  if (many && is_cut(axes.gradients)) changes.emplace_back("shard.gradients = \"none\"");
   if (!many && !all_forward) {
     changes.emplace_back("parallel.schedule = \"gpipe\"");
-    if (axes.gradients == 0) {
+    if (!is_cut(axes.gradients) && config.shard.expert_aware) {
       changes.push_back(fmt::format("shard.gradients = {}", config.shard.optimizer.text()));
     }
   }
@@ -67,7 +75,8 @@ std::vector<std::string> config_warnings(const RunConfig& config, const Mesh& me
   std::vector<std::string> sentences = without_effect(config, &mesh);
   const std::vector<RunPhase> phases = phases_of(config);
   const auto add = [&](std::string sentence) {
-    if (!sentence.empty()) sentences.push_back(std::move(sentence));
+    const bool is_new = std::ranges::find(sentences, sentence) == sentences.end();
+    if (!sentence.empty() && is_new) sentences.push_back(std::move(sentence));
   };
   add(idle_steps(phases));
   for (const RunPhase& phase : phases) add(better_pair(phase, mesh));

@@ -40,8 +40,9 @@ class ProgramCheck {
     for (const Node& node : program.nodes()) {
       if (node.outputs.empty() || !program.info(node.outputs[0]).view) continue;
       for (size_t i = 0; i < node.outputs.size(); ++i) {
-        const int viewed = node.operation->view(static_cast<int>(i))->input;
-        note_view(node.inputs[static_cast<size_t>(viewed)], node.outputs[i]);
+        const auto view = node.operation->view(static_cast<int>(i));
+        TESSERA_CHECK(view, "{} has a view and a value", node.operation->name());
+        note_view(node.inputs[static_cast<size_t>(view->input)], node.outputs[i]);
       }
     }
     for (Value output : program.outputs()) {
@@ -52,13 +53,21 @@ class ProgramCheck {
   void check(const Node& node) {
     for (const Value input : node.inputs) check_read(node, input);
     check_repetition(node);
-    if (node.phase == Phase::update && node.operation->lane() == Lane::compute) check_update(node);
+    if (node.phase == Phase::update) check_update(node);
     for (const int updated : node.operation->updated_inputs()) {
       if (node.operation->lane() == Lane::network) {
         take_sum_of(node.inputs[static_cast<size_t>(updated)]);
       }
     }
     for (const Value output : node.outputs) is_made_[index_of(output)] = true;
+  }
+
+  void check_gathers() const {
+    for (const auto& [weight, piece] : pieces_alone_) {
+      TESSERA_CHECK(false,
+                    "the update changes a piece of '{}', '{}', and no node after it gathers it",
+                    name({weight}), name(piece));
+    }
   }
 
   /// Other programs may use the sums of kept values.
@@ -110,7 +119,7 @@ class ProgramCheck {
     if (updated.empty()) return;
     std::vector<int> inputs;
     for (const Value input : node.inputs) inputs.push_back(input.id);
-    const bool is_new = updates_.emplace(node.operation->name(), std::move(inputs)).second;
+    const bool is_new = updates_.emplace(node.operation.get(), std::move(inputs)).second;
     TESSERA_CHECK(is_new, "{} changes '{}' twice with the same operands", reader(node),
                   name(node.inputs[static_cast<size_t>(updated.front())]));
   }
@@ -118,18 +127,41 @@ class ProgramCheck {
   void check_update(const Node& node) {
     for (const int input : node.operation->updated_inputs()) {
       const Value value = node.inputs[static_cast<size_t>(input)];
-      const ValueInfo& info = program_.info(value);
-      const Value base = program_.base(value);
-      const ValueKind kind = program_.info(base).kind;
+      const ValueKind kind = program_.info(program_.base(value)).kind;
       if (kind != ValueKind::parameter && kind != ValueKind::state) continue;
-      const int64_t begin = info.view ? info.view->byte_offset : 0;
-      const int64_t end = begin + info.spec.bytes();
-      std::map<int64_t, int64_t>& changed = changed_[base.id];
-      auto next = changed.lower_bound(end);
-      const bool overlaps = next != changed.begin() && std::prev(next)->second > begin;
-      TESSERA_CHECK(!overlaps, "{} changes '{}', which the update has changed before", reader(node),
-                    name(value));
-      changed.emplace(begin, end);
+      if (node.operation->lane() == Lane::compute) check_change(node, value);
+      if (kind == ValueKind::parameter) note_piece(node, value);
+    }
+  }
+
+  void check_change(const Node& node, Value value) {
+    const ValueInfo& info = program_.info(value);
+    const int64_t begin = info.view ? info.view->byte_offset : 0;
+    const int64_t end = begin + info.spec.bytes();
+    if (begin == end) return;
+    std::map<int64_t, int64_t>& changed = changed_[program_.base(value).id];
+    auto next = changed.lower_bound(end);
+    const bool overlaps = next != changed.begin() && std::prev(next)->second > begin;
+    TESSERA_CHECK(!overlaps, "{} changes '{}', which the update has changed before", reader(node),
+                  name(value));
+    changed.emplace(begin, end);
+  }
+
+  /// Notes that a node changes a weight. If ranks have changed pieces, and each has more of the
+  /// weight than its piece, then a node of the network is to change all that they have.
+  void note_piece(const Node& node, Value value) {
+    const Value weight = program_.base(value);
+    const Distribution& piece = program_.spec(value).distribution;
+    const Distribution& whole = program_.spec(weight).distribution;
+    const bool is_piece =
+        std::ranges::any_of(program_.mesh().axes_of(whole.view()), [&](Axis axis) {
+          return program_.mesh().size(axis) > 1 && piece.on(axis).split() &&
+                 !whole.on(axis).split();
+        });
+    if (is_piece) {
+      pieces_alone_.insert_or_assign(weight.id, value);
+    } else if (node.operation->lane() == Lane::network) {
+      pieces_alone_.erase(weight.id);
     }
   }
 
@@ -144,7 +176,8 @@ class ProgramCheck {
   std::vector<Value> viewed_;  // by value: what it is a view of, or null
   std::vector<Value>
       addends_of_;  // by value: its addends, of which it is the sum over ranks, or null
-  std::set<std::pair<std::string_view, std::vector<int>>> updates_;  // operations and their inputs
+  std::set<std::pair<const Operation*, std::vector<int>>> updates_;  // operations and their inputs
+  std::map<int, Value> pieces_alone_;  // by the id of a weight: the piece that no node gathers
   /// By the id of a kept value: the begins and ends of the bytes that the update has changed.
   std::map<int, std::map<int64_t, int64_t>> changed_;
 };
@@ -157,6 +190,7 @@ void require_sound(const Program& program, std::span<const std::vector<int>> seg
     for (const int node : nodes) check.check(program.nodes()[static_cast<size_t>(node)]);
   }
   check.check_use_of_sums();
+  check.check_gathers();
 }
 
 }  // namespace tessera

@@ -15,8 +15,9 @@ namespace tessera {
 ///  - a node reads addends after their sum over ranks was taken in their memory, as a second sum of
 ///    them does;
 ///  - a node reads a sum over ranks that was not taken, or nothing uses one that was;
-///  - a node adds what another node has added into the same value;
-///  - two nodes of the update change the same elements of a weight or a state.
+///  - an operation changes a value twice with the same operands;
+///  - two computing nodes of the update change the same elements of a weight or a state;
+///  - the update changes a piece of the weights that a rank has, and no later node gathers them.
 void require_sound(const Program& program, std::span<const std::vector<int>> segments);
 
 }  // namespace tessera

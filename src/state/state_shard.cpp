@@ -276,6 +276,7 @@ std::vector<Axis> StateShard::axes_of_cut(size_t unit) const {
 }
 
 bool StateShard::has_second_copies() const {
+  if (sharing_.axes.weights == 0) return false;
   for (size_t unit = 0; unit < units_.size(); ++unit) {
     if (mesh_.group_ranks(cut_axes_of(unit, sharing_.axes.secondary)) > 1) return true;
   }

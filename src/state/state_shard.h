@@ -86,6 +86,9 @@ class StateShard {
   StateShard of_rank(int rank) const;
 
   const StateSharing& sharing() const { return sharing_; }
+  /// Returns whether ranks share the second copy of the weights of some unit. If so, each unit with
+  /// cut weights has one, also where its own group is one rank.
+  bool has_second_copies() const;
 
   int rank() const { return rank_; }
   const Mesh& mesh() const { return mesh_; }
@@ -166,9 +169,6 @@ class StateShard {
   std::vector<int> layout_key(int rank) const;
   /// Returns cut_axes() of a unit; none if no optimizer changes it.
   std::vector<Axis> cut_axes_of(size_t unit, int count) const;
-  /// Returns whether several ranks share a second copy of a unit's weights. Otherwise there is
-  /// none: each rank would have all of it.
-  bool has_second_copies() const;
   /// Returns the axes that cut a kept tensor of a unit.
   std::vector<Axis> axes_of(size_t unit, Kept kind) const;
   /// Returns the even pieces over the first `count` axes; not cut if they have one rank.

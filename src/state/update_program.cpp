@@ -194,7 +194,7 @@ class UpdateWriter {
       if (!updates(unit)) continue;
       values_.gather(unit, weights_[unit], states_[unit].weight.value_or(states_[unit].master));
     }
-    if (shard_.sharing().axes.secondary > 0) advance_version(builder_, weights_version(builder_));
+    if (shard_.has_second_copies()) advance_version(builder_, weights_version(builder_));
     end_balance(builder_, units_, balance_, std::span(totals).last(balance_.units.size()),
                 update_.scale);
   }
@@ -383,7 +383,7 @@ Program write_rounding(std::span<const ParameterUnit> units,
       values.gather(unit, declared[i], rearranged);
     }
   }
-  if (sharing.axes.secondary > 0) advance_version(builder, weights_version(builder));
+  if (shard.has_second_copies()) advance_version(builder, weights_version(builder));
   return program;
 }
 

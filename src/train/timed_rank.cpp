@@ -3,6 +3,7 @@
 #include "base/monotonic.h"
 #include "engine/compute_clock.h"
 #include "ops/host_target.h"
+#include "plan/batch_inputs.h"
 #include "plan/chunk_times.h"
 
 namespace tessera {
@@ -26,6 +27,7 @@ TimedRank::TimedRank(const RunConfig& config, int micro_batches, RankGroups& gro
       runner_(executor_),
       list_(plan_.programs.step_list(0, micro_batches)) {
   runtime_.join(groups);
+  write_update_inputs();
 }
 
 std::vector<ChunkTimes> TimedRank::flops() const {
@@ -55,6 +57,21 @@ void TimedRank::set_times(const ScheduleTimes& times, bool computes_update) {
         }
         return 0.0;
       });
+}
+
+void TimedRank::write_update_inputs() {
+  const UpdateProgram& update = plan_.programs.update;
+  const auto write = [&](Value value, double number) {
+    write_scalar(executor_, executor_.tensor(value, plan_.programs.update_number()), number);
+  };
+  write(update.learning_rate, 1e-3);
+  write(update.clip_norm, 0);
+  write(update.step, 1);
+}
+
+double TimedRank::update_scale() const {
+  const UpdateProgram& update = plan_.programs.update;
+  return executor_.tensor(update.scale, plan_.programs.update_number()).values<double>()[0];
 }
 
 TimedStep TimedRank::run(double ahead) {

@@ -42,11 +42,16 @@ class TimedRank {
   /// that of its collectives, except for an update that computes.
   void set_times(const ScheduleTimes& times, bool computes_update);
 
+  /// Returns the factor on the gradients of the last update: 1, or 0 if it did not compute.
+  double update_scale() const;
+
   /// Runs the program before the passes, the list of passes, and the update. The first rank's clock
   /// is `ahead` seconds ahead of this rank's.
   TimedStep run(double ahead);
 
  private:
+  /// Writes the inputs of an update: those of the first step, without clipping.
+  void write_update_inputs();
   /// Returns the time that the nodes of an action take; less than its pass takes if a half of a
   /// backward pass has no nodes.
   double seconds_of_nodes(const Action& action);

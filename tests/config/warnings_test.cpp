@@ -86,11 +86,31 @@ TEST(Warnings, NameNoScheduleWhereNoneIsBetter) {
   EXPECT_THAT(warnings_of_stages("zb-h1", 4, {"optimizer"}), IsEmpty());
 }
 
+/// A group of one rank cuts nothing. The plain sharded optimizer does not cut gradients.
+TEST(Warnings, NameNoKeyThatHasNoEffectOrIsRefused) {
+  EXPECT_THAT(warnings_of_stages("1f1b", 8, {"optimizer"}, "parallel.levels=[4]"), IsEmpty());
+  std::vector<std::string> overrides{"model.family=llama", "model.layers=8", "parallel.pipeline=4",
+                                     "train.micro_batch=1", "train.global_batch=4"};
+  EXPECT_THAT(warnings_of(overrides, 4), IsEmpty());
+  overrides.emplace_back("shard.optimizer=all");
+  EXPECT_THAT(warnings_of(overrides, 4), ElementsAre(HasSubstr("shard.optimizer has no effect")));
+  EXPECT_THAT(warnings_of_stages("gpipe", 9, {"optimizer"}, "parallel.virtual_stages=2"),
+              ElementsAre(HasSubstr("\"flexible\"")));
+  overrides = {"model.family=olmoe",  "model.layers=8",          "parallel.pipeline=4",
+               "parallel.expert=2",   "train.micro_batch=1",     "train.global_batch=16",
+               "shard.optimizer=all", "shard.expert_aware=false"};
+  EXPECT_THAT(warnings_of(overrides, 16),
+              ElementsAre(AllOf(HasSubstr("\"gpipe\""), Not(HasSubstr("shard.gradients")))));
+}
+
 /// Only the second phase has too few micro-batches.
 TEST(Warnings, NameThePhaseWithTheBetterSchedule) {
   EXPECT_THAT(warnings_of_stages("1f1b", 8, {"optimizer"},
                                  "train.phases=[{steps=30}, {steps=2, global_batch=8}]"),
               ElementsAre(HasSubstr("train.phases.1.global_batch (8) is 4 micro-batches")));
+  EXPECT_THAT(warnings_of_stages("1f1b", 4, {"optimizer"},
+                                 "train.phases=[{steps=30}, {steps=2}, {steps=3}]"),
+              ElementsAre(HasSubstr("train.global_batch (8) is 4 micro-batches")));
 }
 
 }  // namespace

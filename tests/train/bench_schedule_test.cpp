@@ -188,6 +188,21 @@ TEST(TimedRank, EndsAStepWithTheCollectivesOfItsUpdate) {
   }
 }
 
+TEST(TimedRank, ComputesTheUpdateIfAsked) {
+  const RunConfig config = pipeline({"shard.optimizer='all'"});
+  const Mesh mesh = mesh_of(config, 2);
+  World world(2);
+  run_mesh(world, mesh, [&](RankGroups& groups) {
+    TimedRank rank(config, 2, groups, RankControl(groups), std::array{0, 1});
+    for (const bool computes : {false, true}) {
+      rank.set_times({.chunks = {{.forward = 0, .input_gradients = 0, .weight_gradients = 0}}},
+                     computes);
+      rank.run(0);
+      EXPECT_EQ(rank.update_scale(), computes ? 1 : 0);
+    }
+  });
+}
+
 TEST(BenchSchedule, TimesStepsFromTheFirstStartToTheLastUpdate) {
   const ScheduleMeasurement measured = measure_on(2, {});
   ASSERT_THAT(measured.steps, SizeIs(2));

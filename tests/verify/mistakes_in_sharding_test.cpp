@@ -134,6 +134,21 @@ TEST_F(MistakeInSharding, AGatherIsLeftOut) {
             HasSubstr("no node before it computes 'whole:layers.1/f32/tensor/matrices/again'")));
 }
 
+/// Weights that frames do not gather are gathered once a step.
+TEST_F(MistakeInSharding, TheGatherOfAnUpdateIsLeftOutOrTooEarly) {
+  const auto is_gather = is("gather_pieces", kUnit, Phase::update);
+  const auto to_the_front = [](auto& nodes, auto node) {
+    std::rotate(nodes.begin(), node, std::next(node));
+  };
+  for (const int cut_weights : {0, 2}) {
+    trial_.shard.axes = {.weights = cut_weights, .gradients = cut_weights, .optimizer = 3};
+    const auto is_named =
+        AllOf(HasSubstr("the update changes a piece of '" + kUnit + "'"), HasSubstr("gathers it"));
+    EXPECT_THAT(error_without(is_gather), is_named) << cut_weights;
+    EXPECT_THAT(error_of(is_gather, to_the_front), is_named) << cut_weights;
+  }
+}
+
 TEST_F(MistakeInSharding, AGatherOfSecondCopiesIsLeftOut) {
   trial_.shard.axes.secondary = 2;
   EXPECT_THAT(error_without(is("gather_copies", "secondary:" + kUnit, Phase::recompute)),
