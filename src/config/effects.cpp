@@ -145,6 +145,18 @@ std::string sums_by_level(const Circumstances& here) {
   return several_ranks(here);
 }
 
+std::string sums_on_levels(const Circumstances& here) {
+  std::string why = several_ranks(here);
+  if (!why.empty() || here.mesh == nullptr) return why;
+  const auto levels = [&](MeshView view) {
+    return std::ranges::count_if(cut_axes(*here.mesh, all_axes(*here.mesh), view),
+                                 [&](Axis axis) { return here.mesh->size(axis) > 1; });
+  };
+  const bool of_experts = here.config.model.mixture() && levels(MeshView::expert) > 1;
+  if (of_experts || levels(MeshView::dense) > 1) return "";
+  return "the ranks of a sum are on one level of the network";
+}
+
 std::string cuts_by(const ShardPlacement& placement, const Circumstances& here) {
   std::string why = several_ranks(here);
   if (!why.empty() || here.mesh == nullptr) return why;

@@ -26,9 +26,6 @@ struct Part {
   }
 };
 
-/// Returns the number of axes along which all ranks that hold the same weights differ.
-int all_axes(const Mesh& mesh) { return 1 + static_cast<int>(mesh.data().size()); }
-
 /// Returns how many of these axes are within a level. Tensor and pipeline are none of them.
 int axes_of_level(const std::string& key, const std::string& name, const Mesh& mesh) {
   const MeshLevel* level = mesh.find_level(name);
@@ -89,6 +86,8 @@ void require_within(const Part& inner, const Part& outer, const Mesh& mesh) {
 }
 
 }  // namespace
+
+int all_axes(const Mesh& mesh) { return 1 + static_cast<int>(mesh.data().size()); }
 
 std::vector<Axis> cut_axes(const Mesh& mesh, int axes, MeshView view) {
   std::vector<Axis> result;

@@ -36,6 +36,9 @@ ShardAxes shard_axes(const ShardConfig& config, const Mesh& mesh);
 /// in errors: throws Error as shard_axes() does, but knows nothing of the other parts.
 int axes_of(const std::string& key, const ShardPlacement& placement, const Mesh& mesh);
 
+/// Returns the number of axes along which all ranks that hold the same weights differ.
+int all_axes(const Mesh& mesh);
+
 /// Returns the axes of a view that a number of ShardAxes stands for, innermost first: context and
 /// levels of the data axis, or the corresponding levels of expert_data.
 std::vector<Axis> cut_axes(const Mesh& mesh, int axes, MeshView view);

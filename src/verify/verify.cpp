@@ -43,21 +43,31 @@ bool shares_passes(const Mesh& mesh) {
 }
 
 /// Throws Error if weights are rounded to travel, or gradients to integers: the layout is then
-/// another model than one rank.
+/// another model than one rank. Formats in which nothing travels are passed over.
 void require_exact_wires(const LayoutTrial& trial) {
   const CutUnitOptions& options = trial.shard.unit_options;
-  const auto check = [](const char* key, const Wire& wire, bool may_be_bf16) {
-    if (wire.format == WireFormat::fp32) return;
-    if (may_be_bf16 && !wire.is_quantised()) return;
+  const ShardAxes& axes = trial.shard.axes;
+  const auto among_ranks = [&](int count) {
+    return cut_ranks(trial.mesh, count, MeshView::dense) > 1 ||
+           (trial.model.mixture() && cut_ranks(trial.mesh, count, MeshView::expert) > 1);
+  };
+  const auto refuse = [](const char* key, const Wire& wire) {
     throw Error(
         "shard.{} is \"{}\": a rank that computes with rounded weights, or sums rounded to "
-        "integers, "
-        "is far from what verify compares; to verify the rest, set it to \"fp32\"",
+        "integers, is far from what verify compares; to verify the rest, set it to \"fp32\"",
         key, word(wire.format));
   };
-  check("weights_wire", options.weights_wire, false);
-  check("secondary_wire", options.secondary_wire, false);
-  check("gradients_wire", options.gradients_wire, true);
+  const bool gathers = among_ranks(axes.weights);
+  if (gathers && options.weights_wire.format != WireFormat::fp32) {
+    refuse("weights_wire", options.weights_wire);
+  }
+  const bool has_copies = gathers && options.gathers_again && among_ranks(axes.secondary);
+  if (has_copies && options.secondary_wire.format != WireFormat::fp32) {
+    refuse("secondary_wire", options.secondary_wire);
+  }
+  if (among_ranks(all_axes(trial.mesh)) && options.gradients_wire.is_quantised()) {
+    refuse("gradients_wire", options.gradients_wire);
+  }
 }
 
 /// Throws Error unless one rank can see together the tokens that the layout sees together.

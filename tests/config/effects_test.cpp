@@ -238,7 +238,13 @@ const std::vector<Example>& examples() {
        "shard.secondary is \"none\"",
        2,
        2},
-      {"shard.gradients_by_level", {"shard.gradients_by_level=false"}, {}, {}, "one rank", 1, 2},
+      {"shard.gradients_by_level",
+       {"shard.gradients_by_level=false"},
+       {},
+       {"parallel.levels=[2]"},
+       "one level of the network",
+       4,
+       4},
       {"shard.expert_aware",
        {"shard.expert_aware=false"},
        kExperts,
@@ -319,8 +325,11 @@ std::vector<std::string> said(const std::vector<std::string>& base,
                               const std::vector<std::string>& set, int ranks) {
   std::vector<std::string> overrides = base;
   overrides.insert(overrides.end(), set.begin(), set.end());
-  const Mesh mesh({.data = {ranks}});
-  return without_effect(parse("", overrides), &mesh);
+  const RunConfig config = parse("", overrides);
+  const std::vector<int64_t>& levels = config.parallel.levels;
+  const int node = levels.empty() ? ranks : std::min(ranks, static_cast<int>(levels.front()));
+  const Mesh mesh({.data = {node, std::max(1, ranks / node)}});
+  return without_effect(config, &mesh);
 }
 
 /// The sentence about a key; empty if there is none.

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/error_of.h"
 #include "support/random_batches.h"
 #include "support/small_family.h"
 #include "verify/changed_programs.h"
@@ -254,6 +255,25 @@ TEST(Sharding, OfQuantisedNumbersTrainsNearlyTheModelOfOneRank) {
       }
     }
   }
+}
+
+/// Such a layout is another model. A format in which nothing travels is not.
+TEST(Sharding, IsVerifiedUnlessRoundedNumbersTravel) {
+  LayoutTrial trial = trial_on({.data = {2, 2}}, laid_out_dense());
+  trial.shard.unit_options = kQuantised;
+  const auto refusal = [&] { return error_of([&] { verify(trial, 1, {}); }); };
+  EXPECT_THAT(refusal(), ::testing::HasSubstr("shard.gradients_wire is \"int4\""));
+  trial.shard.unit_options.gradients_wire = {};
+  EXPECT_TRUE(verify(trial, 1, {}).same());
+  trial.shard.axes = {.weights = 2, .gradients = 2, .optimizer = 3, .secondary = 2};
+  EXPECT_THAT(refusal(), ::testing::HasSubstr("shard.weights_wire is \"int8\""));
+  trial.shard.unit_options.weights_wire = {};
+  EXPECT_THAT(refusal(), ::testing::HasSubstr("shard.secondary_wire is \"int8\""));
+  trial.shard.unit_options.gathers_again = false;
+  EXPECT_TRUE(verify(trial, 1, {}).same());
+  trial.shard = {.axes = {}, .unit_options = kQuantised};
+  trial.mesh = Mesh({.tensor = 2});
+  EXPECT_TRUE(verify(trial, 1, {}).same());
 }
 
 /// Copies as the weights are stored change no bit.

@@ -57,7 +57,7 @@ ConfigSection shard_section() {
            "how gradients travel to their sums, which are taken in fp32: as they are, or rounded "
            "to bf16 or to integers in each hop (qgZ of ZeRO++)")
       .key("gradients_by_level", &ShardConfig::gradients_by_level, FlagRule{},
-           {several_ranks, true},
+           {sums_on_levels, true},
            "sum gradients level by level of the network; false: among all ranks of a sum at once, "
            "in one hop")
       .key("expert_aware", &ShardConfig::expert_aware, FlagRule{}, {shares_experts, true},
