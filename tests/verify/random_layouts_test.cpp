@@ -88,7 +88,10 @@ class Draw {
     shard.weights_wire = one_of(formats);
     shard.secondary_wire = one_of(formats);
     shard.gradients_wire = one_of(formats);
-    shard.block = one_of<int64_t>({2, 16, 64, 256});
+    // More than 64 numbers of so few bits may have errors as large as they are.
+    const bool few_bits = shard.gradients_wire == WireFormat::int4;
+    shard.block = one_of<int64_t>(few_bits ? std::vector<int64_t>{2, 16, 64}
+                                           : std::vector<int64_t>{2, 16, 64, 256});
     if (one_in(2)) shard.error_feedback = 0.8;
   }
 

@@ -163,7 +163,7 @@ struct FastKernel {
     };
 #pragma GCC ivdep
     for (int64_t i = 0; i < count / 2; ++i) {
-      const int32_t pair = static_cast<int8_t>(integers[i]);
+      const auto pair = static_cast<int8_t>(integers[i]);
       const uint32_t word = bits_of(pair >> 4) | bits_of(pair << 28 >> 28) << 16;
       std::memcpy(static_cast<void*>(x + 2 * i), &word, sizeof word);
     }
