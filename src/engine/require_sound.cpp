@@ -63,11 +63,9 @@ class ProgramCheck {
   }
 
   void check_gathers() const {
-    for (const auto& [weight, piece] : pieces_alone_) {
-      TESSERA_CHECK(false,
-                    "the update changes a piece of '{}', '{}', and no node after it gathers it",
-                    name({weight}), name(piece));
-    }
+    TESSERA_CHECK(pieces_alone_.empty(),
+                  "the update changes a piece of '{}', '{}', and no node after it gathers it",
+                  name({pieces_alone_.begin()->first}), name(pieces_alone_.begin()->second));
   }
 
   /// Other programs may use the sums of kept values.

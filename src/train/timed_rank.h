@@ -42,7 +42,8 @@ class TimedRank {
   /// that of its collectives, except for an update that computes.
   void set_times(const ScheduleTimes& times, bool computes_update);
 
-  /// Returns the factor on the gradients of the last update: 1, or 0 if it did not compute.
+  /// Returns the factor on the gradients of the last update that computed: 1, or 0 if
+  /// none did.
   double update_scale() const;
 
   /// Runs the program before the passes, the list of passes, and the update. The first rank's clock

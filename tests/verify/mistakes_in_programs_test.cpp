@@ -15,6 +15,7 @@
 #include "support/random_batches.h"
 #include "support/tiny_mixture.h"
 #include "verify/changed_programs.h"
+#include "verify/differences.h"
 #include "verify/verify.h"
 
 namespace tessera {
@@ -23,12 +24,14 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Contains;
 using testing::copied;
+using testing::differences;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::nodes_of;
 using ::testing::Not;
 using testing::run_by;
+using testing::where;
 
 class MistakeInPrograms : public ::testing::Test {
  protected:
@@ -40,17 +43,6 @@ class MistakeInPrograms : public ::testing::Test {
     trial_.experts.exchange = ExpertExchange::all_to_all;
   }
 
-  /// The quantities that differ in f64.
-  static std::vector<std::string> differences(const Verification& found) {
-    std::vector<std::string> names;
-    for (const Deviation& deviation : found.exact) {
-      if (deviation.relative > Verification::kBound) names.push_back(deviation.quantity);
-    }
-    return names;
-  }
-  static std::string where(const Verification& found, const std::string& quantity) {
-    return std::ranges::find(found.exact, quantity, &Deviation::quantity)->where;
-  }
   /// The quantities that differ if only these targets count.
   std::vector<std::string> differences_with_targets(
       const std::function<bool(size_t token)>& counts) {

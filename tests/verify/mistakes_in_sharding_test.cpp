@@ -15,6 +15,7 @@
 #include "support/random_batches.h"
 #include "support/tiny_mixture.h"
 #include "verify/changed_programs.h"
+#include "verify/differences.h"
 #include "verify/verify.h"
 
 namespace tessera {
@@ -23,10 +24,12 @@ namespace {
 using testing::all_nodes;
 using ::testing::AllOf;
 using ::testing::Contains;
+using testing::differences;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::nodes_of;
 using testing::run_by;
+using testing::where;
 
 class MistakeInSharding : public ::testing::Test {
  protected:
@@ -107,18 +110,6 @@ class MistakeInSharding : public ::testing::Test {
     };
     return verify(trial_, 1);
   }
-  static std::vector<std::string> differences(const Verification& found) {
-    std::vector<std::string> names;
-    for (const Deviation& deviation : found.exact) {
-      if (deviation.relative > Verification::kBound) names.push_back(deviation.quantity);
-    }
-    return names;
-  }
-
-  static std::string where(const Verification& found, const std::string& quantity) {
-    return std::ranges::find(found.exact, quantity, &Deviation::quantity)->where;
-  }
-
   LayoutTrial trial_{.model = {}, .mesh = Mesh({.data = {2, 2}})};
 };
 
