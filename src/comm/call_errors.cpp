@@ -61,6 +61,16 @@ std::string disagreement_text(std::string_view group, std::span<const std::strin
       group, fmt::join(calls, "; "));
 }
 
+std::string different_lists_text(std::span<const int> group, int first_rank,
+                                 std::string_view first_call, int second_rank,
+                                 std::string_view second_call) {
+  return fmt::format(
+      "the programs of {} would not make the same calls. The first that differs: rank {} would "
+      "make "
+      "{}; rank {} would make {}. All ranks must run the same version with the same configuration",
+      ranks_text(group), first_rank, first_call, second_rank, second_call);
+}
+
 std::string different_rows_text(const Fingerprint& mark, std::string_view group, int from,
                                 int64_t sent, int to, int64_t received) {
   return fmt::format(

@@ -50,6 +50,12 @@ std::string withdrawn_text(const Fingerprint& mark, std::string_view group, int 
 /// "rank 0 made call 2, ...".
 std::string disagreement_text(std::string_view group, std::span<const std::string> calls);
 
+/// Returns the error of a group in which two ranks list different calls before they make them:
+/// `first_call` and `second_call` are the first that differ.
+std::string different_lists_text(std::span<const int> group, int first_rank,
+                                 std::string_view first_call, int second_rank,
+                                 std::string_view second_call);
+
 /// Returns the error of two ranks that do not agree how many rows one sends to the other.
 std::string different_rows_text(const Fingerprint& mark, std::string_view group, int from,
                                 int64_t sent, int to, int64_t received);

@@ -4,6 +4,8 @@
 #include <functional>
 #include <utility>
 
+#include <fmt/ranges.h>
+
 #include "base/error.h"
 #include "base/words.h"
 #include "comm/reduce.h"
@@ -89,17 +91,23 @@ Communicator::Communicator(std::unique_ptr<Transport> transport, std::vector<int
                 size());
 }
 
-/// Begins a call: gives it the next number, and returns the fingerprint that the ranks compare.
-Fingerprint Communicator::begin_call(std::string_view name, Collective collective,
-                                     const Tensor& whole,
-                                     const std::optional<Repartition>& repartition) {
-  return {.name = name,
-          .collective = collective,
-          .sequence = sequence_++,
-          .dtype = whole.dtype(),
-          .shape = repartition ? repartition->whole : whole.shape(),
-          .layout = repartition ? repartition->before : 0,
-          .layout_after = repartition ? repartition->after : 0};
+/// Begins a call: returns its fingerprint, which the ranks compare, with the next number.
+Fingerprint Communicator::begin_call(Fingerprint mark) {
+  require_listed(mark);
+  mark.sequence = sequence_++;
+  return mark;
+}
+
+void Communicator::expect_calls(std::optional<std::vector<uint64_t>> hashes) {
+  listed_ = std::move(hashes);
+  transport_->compare_calls(!listed_);
+}
+
+/// Throws InternalError if there is a list of calls without this one.
+void Communicator::require_listed(const Fingerprint& mark) const {
+  TESSERA_CHECK(!listed_ || std::ranges::binary_search(*listed_, mark.hash()),
+                "{} is not in the list of calls on which the ranks {} have agreed", mark.text(),
+                fmt::join(ranks_, ", "));
 }
 
 /// Ends a call: counts what the transports have received since the last one.
@@ -135,8 +143,8 @@ DeviceTransport& Communicator::begin_on_device(const Fingerprint& mark, const De
 void Communicator::all_gather(std::string_view name, const PieceLayout& layout, const Tensor& from,
                               const Tensor& to, const DeviceCall& device) {
   check_pieces(name, layout, size(), position_, from, to);
-  Fingerprint mark = begin_call(name, Collective::all_gather, to);
-  mark.layout = layout.hash();
+  const Fingerprint mark =
+      begin_call(pieces_mark(name, Collective::all_gather, to.dtype(), to.shape(), layout));
   if (device.stream == nullptr) {
     transport_->all_gather(mark, layout, from, to);
   } else {
@@ -150,8 +158,8 @@ void Communicator::reduce_scatter(std::string_view name, const PieceLayout& layo
                                   const Tensor& from, const Tensor& to, const DeviceCall& device) {
   check_reduction(name, Reduction::sum, from.dtype());
   check_pieces(name, layout, size(), position_, to, from);
-  Fingerprint mark = begin_call(name, Collective::reduce_scatter, from);
-  mark.layout = layout.hash();
+  const Fingerprint mark =
+      begin_call(pieces_mark(name, Collective::reduce_scatter, from.dtype(), from.shape(), layout));
   if (device.stream == nullptr) {
     transport_->reduce_scatter(mark, layout, from, to);
   } else {
@@ -168,8 +176,7 @@ void Communicator::all_reduce(std::string_view name, const Tensor& from, const T
   TESSERA_CHECK(from.elements() == to.elements(), "'{}' reduces {} to {}", name,
                 from.shape().text(), to.shape().text());
   if (!starts_at(from, to, 0)) check_no_overlap(name, from, to);
-  Fingerprint mark = begin_call(name, Collective::all_reduce, from);
-  mark.reduction = reduction;
+  const Fingerprint mark = begin_call(all_reduce_mark(name, from.dtype(), from.shape(), reduction));
   if (device.stream == nullptr) {
     transport_->all_reduce(mark, from, to);
   } else {
@@ -187,7 +194,9 @@ void Communicator::all_to_all(std::string_view name, const Tensor& from, const T
   TESSERA_CHECK(from.elements() == to.elements() && from.elements() % size() == 0,
                 "'{}' has operands {} and {} in a group of {}", name, from.shape().text(),
                 to.shape().text(), size());
-  transport_->all_to_all(begin_call(name, Collective::all_to_all, from, repartition), from, to);
+  const Fingerprint mark = begin_call(
+      all_to_all_mark(name, Collective::all_to_all, from.dtype(), from.shape(), repartition));
+  transport_->all_to_all(mark, from, to);
   end_call(Collective::all_to_all);
 }
 
@@ -200,8 +209,8 @@ void Communicator::all_to_all_rows(std::string_view name, const Tensor& from,
   const Shape row = row_shape(name, from, sent, size());
   TESSERA_CHECK(row == row_shape(name, to, received, size()), "'{}' has rows of {} and {}", name,
                 from.shape().text(), to.shape().text());
-  Fingerprint mark = begin_call(name, Collective::all_to_all_rows, from, repartition);
-  if (!repartition) mark.shape = row;
+  const Fingerprint mark = begin_call(
+      all_to_all_mark(name, Collective::all_to_all_rows, from.dtype(), row, repartition));
   transport_->all_to_all_rows(mark, from, sent, to, received);
   end_call(Collective::all_to_all_rows);
 }
@@ -210,8 +219,9 @@ void Communicator::broadcast(std::string_view name, int root, const Tensor& tens
                              const DeviceCall& device) {
   TESSERA_CHECK(root >= 0 && root < size(), "'{}' has the root {} in a group of {}", name, root,
                 size());
-  Fingerprint mark = begin_call(name, Collective::broadcast, tensor);
+  Fingerprint mark = call_mark(name, Collective::broadcast, tensor.dtype(), tensor.shape());
   mark.from = ranks_[static_cast<size_t>(root)];
+  mark = begin_call(mark);
   if (device.stream == nullptr) {
     transport_->broadcast(mark, root, tensor);
   } else {
@@ -225,15 +235,11 @@ MarkedMessage Communicator::mark_message(std::string_view name, const Message& m
                 name, message.peer, size());
   const auto peer = static_cast<size_t>(message.peer);
   const int own_rank = ranks_[static_cast<size_t>(position_)];
-  return {.mark = {.name = name,
-                   .collective = Collective::message,
-                   .sequence = sent ? messages_to_[peer]++ : messages_from_[peer]++,
-                   .dtype = message.tensor.dtype(),
-                   .shape = message.tensor.shape(),
-                   .from = sent ? own_rank : ranks_[peer],
-                   .to = sent ? ranks_[peer] : own_rank},
-          .peer = message.peer,
-          .tensor = message.tensor};
+  Fingerprint mark = message_mark(name, message.tensor.dtype(), message.tensor.shape(),
+                                  sent ? own_rank : ranks_[peer], sent ? ranks_[peer] : own_rank);
+  require_listed(mark);
+  mark.sequence = sent ? messages_to_[peer]++ : messages_from_[peer]++;
+  return {.mark = mark, .peer = message.peer, .tensor = message.tensor};
 }
 
 void Communicator::exchange(std::string_view name, std::span<const Message> sends,
@@ -358,7 +364,7 @@ void Communicator::wait_for_all(std::span<const PostedMessage> messages) {
 }
 
 void Communicator::barrier(std::string_view name) {
-  transport_->barrier(begin_call(name, Collective::barrier, Tensor{}));
+  transport_->barrier(begin_call(call_mark(name, Collective::barrier, DType::u8, {})));
   end_call(Collective::barrier);
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/call_marks.h"
 #include "comm/device_posts.h"
 #include "comm/device_transport.h"
 #include "comm/fingerprint.h"
@@ -23,13 +24,6 @@ namespace tessera {
 struct Traffic {
   int64_t calls = 0;
   int64_t received_bytes = 0;  ///< as the transport counts them
-};
-
-/// A change of the division of a tensor into pieces, one for each rank. An all-to-all makes it.
-struct Repartition {
-  Shape whole;          ///< the shape of the undivided tensor
-  uint64_t before = 0;  ///< PieceLayout::hash() of the division before
-  uint64_t after = 0;   ///< and after the all-to-all
 };
 
 /// The collectives of one rank within one group of ranks. A communicator checks the operands, and
@@ -54,6 +48,9 @@ struct Repartition {
 /// **Devices.** After use_devices(), operands may be in the memory of an accelerator. The call then
 /// names a stream. The ranks compare the call at once, on the processor, and the stream does the
 /// work later. A graph that has captured the work repeats it without another comparison.
+///
+/// **Lists.** Ranks that agree on the list of their calls before they make them (agree_on_calls())
+/// need not compare each call. The communicator then refuses calls that are not in the list.
 ///
 /// **Errors.** If the ranks do not make the same call, all of them throw Error that says which rank
 /// called what. The same holds if one rank waits in a collective while another waits for a message
@@ -139,6 +136,11 @@ class Communicator {
 
   void barrier(std::string_view name);
 
+  /// Notes that the ranks have agreed on the list of their calls from now on: agree_on_calls().
+  /// `hashes` are those of the list; another call throws InternalError. None ends that: any call
+  /// may come, and the ranks compare each.
+  void expect_calls(std::optional<std::vector<uint64_t>> hashes);
+
   /// Throws Error if no more calls can be made, because a call or the work of a rank failed.
   void throw_if_broken() { transport_->throw_if_broken(); }
 
@@ -149,8 +151,8 @@ class Communicator {
   }
 
  private:
-  Fingerprint begin_call(std::string_view name, Collective collective, const Tensor& whole,
-                         const std::optional<Repartition>& repartition = {});
+  Fingerprint begin_call(Fingerprint mark);
+  void require_listed(const Fingerprint& mark) const;
   void end_call(Collective collective);
   /// Compares the ranks' calls before devices do the work, and returns the transport for the work.
   /// Throws InternalError if the workspace is too small.
@@ -171,8 +173,9 @@ class Communicator {
   std::unique_ptr<Transport> transport_;
   std::vector<int> ranks_;
   int position_;
-  int64_t sequence_ = 0;                // the number of collectives that have begun
-  std::vector<int64_t> messages_to_;    // the number of messages sent to each position
+  int64_t sequence_ = 0;                         // the number of collectives that have begun
+  std::optional<std::vector<uint64_t>> listed_;  // CallList::hashes(), after expect_calls()
+  std::vector<int64_t> messages_to_;             // the number of messages sent to each position
   std::vector<int64_t> messages_from_;  // the number of messages received from each position
   std::array<Traffic, kWordsOf<Collective>.size()> traffic_{};
   int64_t counted_bytes_ = 0;  // the received bytes that are part of traffic_

@@ -43,6 +43,10 @@ class Transport {
   virtual void wait(std::span<TransportPost* const> posts) = 0;
   virtual void barrier(const Fingerprint& mark) = 0;
 
+  /// Sets whether the ranks compare each call before they make it. At first they do. A transport
+  /// that compares without a cost, or that was told to compare each call, may always do so.
+  virtual void compare_calls(bool /*each*/) {}
+
   /// Throws Error if the group can make no more calls, because a call or the work of a rank failed.
   virtual void throw_if_broken() = 0;
 

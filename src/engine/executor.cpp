@@ -272,14 +272,13 @@ void Executor::run_node(size_t program_index, const Frame& frame, size_t node_in
   if (finite_check_ != nullptr || observer_) clear_outputs(stream);
   const Tensor& workspace = frame.workspaces[node_index];
   const size_t workspace_bytes = workspace.defined() ? static_cast<size_t>(workspace.bytes()) : 0;
-  const Value named = node.outputs.empty() ? node.inputs.front() : node.outputs.front();
   run_timed(program, node,
             {.runtime = runtime_,
              .inputs = inputs_,
              .outputs = outputs_,
              .workspace = {static_cast<std::byte*>(workspace.address()), workspace_bytes},
              .stream = stream,
-             .name = program.info(named).name,
+             .name = program.name_of(node),
              .groups = groups_[program_index][node_index]});
   if (finite_check_ != nullptr && !finite_check_->message) check_outputs(program, node);
   if (observer_) observer_(program, node, outputs_);

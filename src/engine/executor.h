@@ -50,6 +50,10 @@ class Executor {
   /// ranks' devices, which takes memory and may fail. Without this call, the first run() of each
   /// program makes its communicators.
   void join_groups();
+  /// Returns the groups of ranks of a node's collectives, after join_groups().
+  std::span<Communicator* const> groups(int program, size_t node) const {
+    return groups_[static_cast<size_t>(program)].at(node);
+  }
 
   /// Runs an action: a segment of a program (its forward or backward pass, or all of it) for one
   /// micro-batch. The plan must contain the action in the same *situation*: the same frames are in

@@ -14,6 +14,7 @@
 #include "base/usable_memory.h"
 #include "config/mesh_of.h"
 #include "engine/memory_plan.h"
+#include "pipeline/agree_on_lists.h"
 
 namespace tessera {
 namespace {
@@ -81,7 +82,11 @@ StandaloneEvaluator::StandaloneEvaluator(EvaluationPasses passes, const GivenTen
                                          Runtime& runtime)
     : passes_(std::move(passes)),
       executor_(passes_.programs(), passes_.list().for_plan(), runtime, weights),
-      evaluator_(passes_, /*first_program=*/0, executor_) {}
+      evaluator_(passes_, /*first_program=*/0, executor_) {
+  if (passes_.mesh_rank().mesh.ranks() == 1) return;
+  const StageList list = passes_.list();
+  agree_on_lists(executor_, list.for_plan(), {&list, 1});
+}
 
 int64_t evaluation_bytes(const EvaluationPasses& passes, const GivenTensors& shared,
                          const Target& target) {

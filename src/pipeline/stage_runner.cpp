@@ -73,10 +73,10 @@ void StageRunner::follow(const StageMessage& entry) {
 void StageRunner::post(const StageMessage& entry) {
   executor_.hold(entry.hold);
   const bool sends = entry.call == MessageCall::post_send;
-  Communicator& lane = lane_of(entry.message.kind);
+  Communicator& lane = lane_of(executor_, entry.message.kind);
   std::vector<PostedMessage>& posted = posted_[{entry.message, sends}];
   for (size_t i = 0; i < entry.hold.values.size(); ++i) {
-    const std::string name = fmt::format("{}, value {}", words_for(entry.message), i);
+    const std::string name = name_of(entry.message, i);
     const Tensor& tensor =
         executor_.tensor(entry.hold.values[i], entry.hold.program, entry.hold.micro_batch);
     posted.push_back(sends ? lane.post_send(name, entry.peer, tensor, device_call())
@@ -88,7 +88,7 @@ void StageRunner::wait(const StageMessage& entry) {
   const auto posted = posted_.find({entry.message, entry.call == MessageCall::wait_send});
   TESSERA_CHECK(posted != posted_.end(), "{} were awaited, but not posted",
                 words_for(entry.message));
-  Communicator& lane = lane_of(entry.message.kind);
+  Communicator& lane = lane_of(executor_, entry.message.kind);
   for (PostedMessage& message : posted->second) lane.wait(message, device_call());
   posted_.erase(posted);
   executor_.hold(entry.hold);
@@ -121,12 +121,14 @@ void StageRunner::join_lanes(const StageList& list) {
   }
 }
 
-/// Returns the communicator of this rank's pipeline for a kind of message. A position in it is a
-/// stage.
-Communicator& StageRunner::lane_of(BoundaryKind kind) {
-  const std::array axes{executor_.program(0).mesh().pipeline()};
-  return executor_.runtime().groups().over(
+Communicator& lane_of(const Executor& executor, BoundaryKind kind) {
+  const std::array axes{executor.program(0).mesh().pipeline()};
+  return executor.runtime().groups().over(
       axes, kind == BoundaryKind::activations ? kActivationsLane : kGradientsLane);
+}
+
+std::string name_of(const BoundaryMessage& message, size_t value) {
+  return fmt::format("{}, value {}", words_for(message), value);
 }
 
 }  // namespace tessera

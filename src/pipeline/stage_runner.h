@@ -2,6 +2,8 @@
 
 #include <functional>
 #include <map>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -15,6 +17,13 @@ namespace tessera {
 // The lanes of messages between stages. Each has its own order.
 inline constexpr std::string_view kActivationsLane = "activations";
 inline constexpr std::string_view kGradientsLane = "gradients";
+
+/// Returns the communicator of this rank's pipeline for a kind of message. A position in it is a
+/// stage.
+Communicator& lane_of(const Executor& executor, BoundaryKind kind);
+
+/// Returns the name of the call for one of the values of a message.
+std::string name_of(const BoundaryMessage& message, size_t value);
 
 /// Executes the lists of one stage: runs their actions, posts their messages and awaits them. One
 /// thread uses a runner.
@@ -56,7 +65,6 @@ class StageRunner {
   /// Does the work of an entry, and times it if there is a trace.
   template <typename Work>
   void timed(const ScheduleEntry& entry, Work&& work);
-  Communicator& lane_of(BoundaryKind kind);
   DeviceCall device_call() { return {.stream = executor_.stream()}; }
 
   Executor& executor_;

@@ -149,26 +149,42 @@ StageList StepPrograms::step_list(int set, int micro_batches) const {
                     chunk_programs(*this, set));
 }
 
+std::vector<StageList> StepPrograms::step_lists(int set) const {
+  const auto& schedules = sets[static_cast<size_t>(set)].schedules;
+  if (schedules.empty()) return {step_list(set, 1)};
+  std::vector<StageList> result;
+  for (const auto& [micro_batches, schedule] : schedules) {
+    result.push_back(step_list(set, micro_batches));
+  }
+  return result;
+}
+
+std::vector<StageList> StepPrograms::stage_lists() const {
+  std::vector<StageList> result;
+  for (int set = 0; set < std::ssize(sets); ++set) {
+    std::ranges::move(step_lists(set), std::back_inserter(result));
+    const auto& evaluation = sets[static_cast<size_t>(set)].evaluation;
+    if (evaluation) result.push_back(evaluation->list(evaluation_number(set)));
+  }
+  return result;
+}
+
 std::vector<ListEntry> StepPrograms::actions() const {
   std::vector<ListEntry> result;
-  const auto add = [&](const std::vector<ListEntry>& entries) {
-    result.insert(result.end(), entries.begin(), entries.end());
-  };
   const auto add_whole = [&](int program) {
     result.emplace_back(Action{.segment = Segment::whole, .program = program});
   };
-  for (size_t i = 0; i < sets.size(); ++i) {
-    const int set = static_cast<int>(i);
-    if (set == 0) add_whole(start_number());
-    if (sets[i].schedules.empty()) add(step_list(set, 1).for_plan());
-    for (const auto& [micro_batches, schedule] : sets[i].schedules) {
-      add(step_list(set, micro_batches).for_plan());
-    }
-    if (set == 0) {
-      add_whole(update_number());
-      add_whole(rounding_number());
-    }
-    if (sets[i].evaluation) add(sets[i].evaluation->list(evaluation_number(set)).for_plan());
+  const auto add = [&](const StageList& list) {
+    std::ranges::move(list.for_plan(), std::back_inserter(result));
+  };
+  add_whole(start_number());
+  std::ranges::for_each(step_lists(0), add);
+  add_whole(update_number());
+  add_whole(rounding_number());
+  for (int set = 0; set < std::ssize(sets); ++set) {
+    if (set > 0) std::ranges::for_each(step_lists(set), add);
+    const auto& evaluation = sets[static_cast<size_t>(set)].evaluation;
+    if (evaluation) add(evaluation->list(evaluation_number(set)));
   }
   return result;
 }

@@ -60,9 +60,14 @@ struct StepPrograms {
   /// Returns what this rank does with the micro-batches of a step, by step_schedule().
   StageList step_list(int set, int micro_batches) const;
 
+  /// Returns the lists of the steps and evaluations of all phases.
+  std::vector<StageList> stage_lists() const;
   /// Returns all that the rank does, as plan_memory() takes it: the start, the passes of a step,
   /// the update, the rounding, evaluations, and the passes of further phases.
   std::vector<ListEntry> actions() const;
+
+ private:
+  std::vector<StageList> step_lists(int set) const;  // by the number of micro-batches
 };
 
 /// Writes the programs around passes, without an evaluation. `model` is the outline of the whole

@@ -4,6 +4,7 @@
 #include "program/operation.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "base/error.h"
@@ -34,7 +35,7 @@ bool spans_output(std::span<const LabelledOperand> outputs, const Names& a, cons
   });
 }
 
-/// Returns whether two inputs form a product, as matrix_product_flops() defines it.
+/// Returns whether two inputs form a product, as matrix_products() defines it.
 bool is_product(const Labels& labels, int first, int second) {
   const Names a = names_of(labels.inputs[static_cast<size_t>(first)]);
   const Names b = names_of(labels.inputs[static_cast<size_t>(second)]);
@@ -46,39 +47,55 @@ bool is_product(const Labels& labels, int first, int second) {
   return share_summed_label && spans_output(labels.outputs, a, b);
 }
 
-/// Returns the product of the extents of all labels of two inputs. Each label counts once.
-double product_of_extents(const Labels& labels, std::span<const Shape> operands, int first,
-                          int second) {
+/// Returns the product of two inputs. Each label counts once: as a row, a column, a term, or as the
+/// number of products.
+MatrixProduct product_of(const Labels& labels, std::span<const Shape> operands, int first,
+                         int second) {
+  const std::array<Names, 2> names{names_of(labels.inputs[static_cast<size_t>(first)]),
+                                   names_of(labels.inputs[static_cast<size_t>(second)])};
+  const auto is_summed = [&](const std::string& name) {
+    return std::ranges::none_of(
+        labels.outputs, [&](const auto& output) { return names_of(output).contains(name); });
+  };
+  MatrixProduct product;
   Names counted;
-  double result = 1;
   // Dims of several factors come first, so that their labels are not counted again one by one.
   for (const bool with_factors : {true, false}) {
-    for (const int k : {first, second}) {
-      const auto& dims = labels.inputs[static_cast<size_t>(k)].dims;
+    for (const size_t k : {size_t{0}, size_t{1}}) {
+      const int operand = k == 0 ? first : second;
+      const auto& dims = labels.inputs[static_cast<size_t>(operand)].dims;
       for (size_t d = 0; d < dims.size(); ++d) {
+        const bool is_alone = std::ranges::any_of(
+            dims[d], [&](const Label& label) { return !names[1 - k].contains(label.name); });
+        const bool is_term = !is_alone && is_summed(dims[d][0].name);
+        if (is_term) (k == 0 ? product.first_ends : product.second_ends) = d + 1 == dims.size();
         if ((dims[d].size() > 1) != with_factors || counted.contains(dims[d][0].name)) continue;
         for (const Label& label : dims[d]) counted.insert(label.name);
-        result *= static_cast<double>(operands[static_cast<size_t>(k)][static_cast<int>(d)]);
+        const auto extent = operands[static_cast<size_t>(operand)][static_cast<int>(d)];
+        double& side = is_alone  ? (k == 0 ? product.rows : product.columns)
+                       : is_term ? product.terms
+                                 : product.count;
+        side *= static_cast<double>(extent);
       }
     }
   }
-  return result;
+  return product;
 }
 
 }  // namespace
 
-double matrix_product_flops(const Labels& labels, std::span<const Shape> operands) {
-  double flops = 0;
+std::vector<MatrixProduct> matrix_products(const Labels& labels, std::span<const Shape> operands) {
+  std::vector<MatrixProduct> products;
   for (const std::vector<int>& term : labels.terms) {
     for (size_t i = 0; i < term.size(); ++i) {
       for (size_t j = i + 1; j < term.size(); ++j) {
         const bool have_shapes = std::max(term[i], term[j]) < static_cast<int>(operands.size());
         if (!have_shapes || !is_product(labels, term[i], term[j])) continue;
-        flops += 2 * product_of_extents(labels, operands, term[i], term[j]);
+        products.push_back(product_of(labels, operands, term[i], term[j]));
       }
     }
   }
-  return flops;
+  return products;
 }
 
 double operand_bytes(std::span<const Spec> inputs, std::span<const Spec> outputs,
@@ -98,6 +115,12 @@ Communicator& Execution::group() const {
   return *groups.front();
 }
 
+CallList& CallListing::group() const {
+  TESSERA_CHECK(groups.size() == 1, "{} meets {} groups of ranks; expected one", name,
+                groups.size());
+  return *groups.front();
+}
+
 Cost Operation::cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const {
   const std::vector<int> updated = updated_inputs();
   std::vector<Shape> operands;
@@ -105,8 +128,11 @@ Cost Operation::cost(std::span<const Spec> inputs, std::span<const Spec> outputs
     if (std::ranges::find(updated, static_cast<int>(i)) != updated.end()) continue;
     operands.push_back(inputs[i].shape);
   }
-  return {.flops = matrix_product_flops(parse_labels(labels(inputs)), operands),
-          .bytes = operand_bytes(inputs, outputs, updated)};
+  double flops = 0;
+  for (const MatrixProduct& product : matrix_products(parse_labels(labels(inputs)), operands)) {
+    flops += product.flops();
+  }
+  return {.flops = flops, .bytes = operand_bytes(inputs, outputs, updated)};
 }
 
 std::vector<Value> Operation::gradient(Builder&, const Node& self, std::span<const Value>) const {

@@ -20,6 +20,7 @@ namespace tessera {
 // are arguments and results of its members.
 
 class Builder;
+class CallList;
 struct Node;
 
 /// The lane on which the executor runs an operation: computation, or messages between ranks. On an
@@ -70,12 +71,25 @@ struct Cost {
 double operand_bytes(std::span<const Spec> inputs, std::span<const Spec> outputs,
                      std::span<const int> updated = {});
 
-/// Returns the FLOPs of the matrix products that labels name, 2 for each multiply-add. Two factors
-/// of a term form a product, as in `t i, o i -> t o`, if they share a label that no output has, and
-/// each has a label of an output that the other lacks. In `(E r) i, E o i -> (E r) o` each row
-/// counts once, with the matrix of its expert. `operands` are the shapes of the labels' inputs;
-/// operands marked `?` may be left out at the end.
-double matrix_product_flops(const Labels& labels, std::span<const Shape> operands);
+/// A matrix product C = A B, or several of the same shape, that an operation computes.
+struct MatrixProduct {
+  double rows = 1;     ///< of A and C
+  double columns = 1;  ///< of B and C
+  double terms = 1;    ///< of each sum
+  double count = 1;    ///< of products
+  /// Whether the dim that is summed is the last one of A, and of B. They say the layout in memory.
+  bool first_ends = false;
+  bool second_ends = false;
+
+  double flops() const { return 2 * rows * columns * terms * count; }
+};
+
+/// Returns the matrix products that labels name. Two factors of a term form a product, as in
+/// `t i, o i -> t o`, if they share a label that no output has, and each has a label of an output
+/// that the other lacks. In `(E r) i, E o i -> (E r) o` each row counts once, with the matrix of
+/// its expert. `operands` are the shapes of the labels' inputs; operands marked `?` may be left out
+/// at the end.
+std::vector<MatrixProduct> matrix_products(const Labels& labels, std::span<const Shape> operands);
 
 /// One run of an operation. On an accelerator the run is enqueued on a stream and happens later.
 /// Tensors are contiguous and have the inferred specs. `workspace` has the size that
@@ -97,6 +111,19 @@ struct Execution {
   Communicator& group() const;
   /// Returns the stream and the workspace for calls of the groups.
   DeviceCall call() const { return {.stream = stream, .workspace = workspace}; }
+};
+
+/// One run of an operation whose calls of other ranks are listed before it is made: types in place
+/// of tensors, and lists in place of groups. The other members are those of Execution.
+struct CallListing {
+  const Target& target;
+  std::span<const Spec> inputs;
+  std::span<const Spec> outputs;
+  std::string_view name;
+  std::span<CallList* const> groups;
+
+  /// Returns the list of the only group. Throws InternalError if there is not exactly one.
+  CallList& group() const;
 };
 
 /// Everything known about one kind of operation. Its attributes are constant members, and nodes of
@@ -153,7 +180,7 @@ class Operation {
                                        std::span<const Value> kept) const;
 
   /// Returns the cost of one run on these inputs. The default follows from the labels: all operands
-  /// are read or written once, and the matrix products are those of matrix_product_flops().
+  /// are read or written once, and the matrix products are those of matrix_products().
   virtual Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const;
 
   /// Returns whether the backward pass should always repeat it, as a cast, and not keep results.
@@ -168,6 +195,10 @@ class Operation {
   /// Returns the pipeline stages whose ranks are in these groups; by default all. Only groups over
   /// the pipeline axis leave stages out.
   virtual std::span<const int> group_stages() const { return {}; }
+
+  /// Adds the calls that run() makes in these groups, in their order. All ranks compare their lists
+  /// before the first step (agree_on_calls()), and a call that is not listed is refused.
+  virtual void list_calls(const CallListing&) const {}
 
   /// Returns the bytes of workspace that one run needs on a target.
   virtual int64_t workspace_bytes(const Target&, std::span<const Spec> /*inputs*/) const {

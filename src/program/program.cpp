@@ -5,20 +5,6 @@
 #include "base/error.h"
 
 namespace tessera {
-namespace {
-
-/// Returns the specs of values, with the rows of an even load where values have Rows.
-std::vector<Spec> expected_specs(const Program& program, std::span<const Value> values) {
-  std::vector<Spec> specs = program.specs(values);
-  for (size_t i = 0; i < values.size(); ++i) {
-    const std::optional<Rows>& rows = program.info(values[i]).rows;
-    if (rows) specs[i].shape = specs[i].shape.with_dim(0, rows->expected);
-  }
-  return specs;
-}
-
-}  // namespace
-
 const ValueInfo& Program::info(Value value) const {
   TESSERA_CHECK(value.id >= 0 && value.id < static_cast<int>(values_.size()),
                 "value {} is not one of the program's {} values", value.id, values_.size());
@@ -29,6 +15,10 @@ int Program::forward_size() const {
   const auto end_of_forward =
       std::ranges::find_if(nodes_, [](const Node& node) { return node.phase != Phase::forward; });
   return static_cast<int>(end_of_forward - nodes_.begin());
+}
+
+const std::string& Program::name_of(const Node& node) const {
+  return info(node.outputs.empty() ? node.inputs.front() : node.outputs.front()).name;
 }
 
 bool Program::is_output(Value value) const {
@@ -64,6 +54,15 @@ std::vector<Spec> Program::specs(std::span<const Value> values) const {
   result.reserve(values.size());
   for (const Value value : values) result.push_back(spec(value));
   return result;
+}
+
+std::vector<Spec> expected_specs(const Program& program, std::span<const Value> values) {
+  std::vector<Spec> specs = program.specs(values);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const std::optional<Rows>& rows = program.info(values[i]).rows;
+    if (rows) specs[i].shape = specs[i].shape.with_dim(0, rows->expected);
+  }
+  return specs;
 }
 
 Cost node_cost(const Program& program, const Node& node) {

@@ -124,6 +124,9 @@ class Program {
 
   /// Returns the values that the caller reads after the run.
   const std::vector<Value>& outputs() const { return outputs_; }
+  /// Returns the name of a node in messages: that of its first output, or of its first input if it
+  /// has no output.
+  const std::string& name_of(const Node& node) const;
   /// Returns whether a value is one of outputs().
   bool is_output(Value value) const;
 
@@ -153,5 +156,8 @@ class Program {
 /// Returns the cost of one run of a program's node. A value whose number of rows is known only at
 /// run time counts with the rows of an even load (see Rows).
 Cost node_cost(const Program& program, const Node& node);
+
+/// Returns the specs of values, with as many rows as there are when the load is even (see Rows).
+std::vector<Spec> expected_specs(const Program& program, std::span<const Value> values);
 
 }  // namespace tessera

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/text.h"
+#include "pipeline/agree_on_lists.h"
 #include "pipeline/gather_traces.h"
 #include "train/initial_weights.h"
 #include "train/save_state.h"
@@ -102,7 +103,9 @@ TrainReport RankTrainer::run(const TrainOptions& options) {
 }
 
 void RankTrainer::start(bool resume) {
-  if (control_.several() && runtime_.accelerator() != nullptr) executor_.join_groups();
+  if (control_.several()) {
+    agree_on_lists(executor_, programs_.actions(), programs_.stage_lists());
+  }
   if (resume) {
     position_ = load_training(config_, store_, data_, logger_,
                               {runtime_, control_.during("the load of a checkpoint")});

@@ -12,6 +12,7 @@
 #include "config/pipeline_of.h"
 #include "engine/executor.h"
 #include "ops/host_target.h"
+#include "pipeline/agree_on_lists.h"
 #include "plan/programs.h"
 #include "state/parameter_store.h"
 #include "verify/collected_results.h"
@@ -37,6 +38,9 @@ class RankRun {
         store_(store_of(programs_, executor_)),
         step_(programs_, executor_, store_) {
     runtime_.join(groups);
+    if (groups.mesh().ranks() > 1) {
+      agree_on_lists(executor_, programs_.actions(), programs_.stage_lists());
+    }
     if (trial.initial.empty()) {
       store_.initialize(trial.seed, runtime_.threads());
     } else {

@@ -30,6 +30,7 @@ class ChangedOperation final : public Operation {
   Lane lane() const override { return base_->lane(); }
   std::vector<std::vector<Axis>> group_axes() const override { return base_->group_axes(); }
   std::span<const int> group_stages() const override { return base_->group_stages(); }
+  void list_calls(const CallListing& listing) const override { base_->list_calls(listing); }
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     return base_->workspace_bytes(target, inputs);
   }

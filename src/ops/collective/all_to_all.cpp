@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/call_list.h"
 #include "comm/piece_layout.h"
 #include "ops/collective/move.h"
 #include "tensor/alignment.h"
@@ -86,6 +87,12 @@ class AllToAll final : public CollectiveOperation {
     send(execution, out, in);
     if (unpacks()) unpack(arrived, to.raw(), size);
   }
+  void list_calls(const CallListing& listing) const override {
+    CallList& group = listing.group();
+    const Spec& from = listing.inputs[0];
+    sent_.empty() ? group.all_to_all(listing.name, from.dtype, from.shape, splits())
+                  : group.all_to_all_rows(listing.name, from.dtype, from.shape, splits());
+  }
 
  protected:
   int64_t sent_bytes(int position, int64_t element_bytes) const override {
@@ -122,11 +129,11 @@ class AllToAll final : public CollectiveOperation {
     return changes_dim() && equal(*move().before) && equal(*move().after);
   }
 
-  /// Exchanges the elements. The communicator compares `splits` to check that all ranks agree.
+  /// Returns both splits of the whole, about which all ranks must agree.
+  Repartition splits() const { return {move().whole, move().before->hash(), move().after->hash()}; }
   void send(const Execution& execution, const Tensor& from, const Tensor& to) const {
-    const Repartition splits{move().whole, move().before->hash(), move().after->hash()};
-    if (sent_.empty()) return execution.group().all_to_all(execution.name, from, to, splits);
-    execution.group().all_to_all_rows(execution.name, from, sent_, to, received_, splits);
+    if (sent_.empty()) return execution.group().all_to_all(execution.name, from, to, splits());
+    execution.group().all_to_all_rows(execution.name, from, sent_, to, received_, splits());
   }
 
   /// Copies from the old piece what each rank gets, rank by rank, to `packed`.

@@ -65,6 +65,9 @@ class TakeSum : public FlatOperation {
     const Tensor& value = execution.inputs[0];
     run_steps(execution, steps(), execution.groups, value.reshape({value.elements()}));
   }
+  void list_calls(const CallListing& listing) const override {
+    list_steps(listing.name, steps(), listing.inputs[0].dtype, listing.groups);
+  }
 
  private:
   std::string_view name_;
@@ -98,6 +101,7 @@ class TakeRoundedSum final : public TakeSum {
     if (beta_) feedback = {.error = execution.inputs[1], .beta = *beta_};
     sum_.run(execution, execution.groups, value.reshape({value.elements()}), feedback);
   }
+  void list_calls(const CallListing& listing) const override { sum_.list_calls(listing); }
 
  private:
   WireSum sum_;
@@ -121,6 +125,9 @@ class GatherPieces final : public FlatOperation {
   }
   void run(const Execution& execution) const override {
     run_steps(execution, steps(), execution.groups, execution.inputs[1]);
+  }
+  void list_calls(const CallListing& listing) const override {
+    list_steps(listing.name, steps(), listing.inputs[1].dtype, listing.groups);
   }
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/round_up.h"
+#include "comm/call_list.h"
 #include "comm/communicator.h"
 #include "comm/device_transport.h"
 #include "comm/wire_bytes.h"
@@ -208,6 +209,26 @@ int64_t steps_workspace(std::span<const FlatStep> steps, DType dtype, const Targ
     }
   }
   return bytes;
+}
+
+void list_steps(std::string_view name, std::span<const FlatStep> steps, DType dtype,
+                std::span<CallList* const> groups) {
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const FlatStep& step = steps[i];
+    if (step.whole.length == 0) continue;
+    CallList& group = *groups[i];
+    switch (step.kind) {
+      case FlatStepKind::reduce_scatter:
+        group.reduce_scatter(name, step.pieces, dtype, {step.whole.length});
+        break;
+      case FlatStepKind::all_reduce:
+        group.all_reduce(name, dtype, {step.whole.length});
+        break;
+      case FlatStepKind::all_gather:
+        group.all_gather(name, step.pieces, dtype, {step.whole.length});
+        break;
+    }
+  }
 }
 
 void run_steps(const Execution& execution, std::span<const FlatStep> steps,

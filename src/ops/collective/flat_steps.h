@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "comm/flat_pieces.h"
@@ -59,6 +60,10 @@ void add_wire(std::vector<WireBytes>& wire, const WireBytes& added);
 std::vector<WireBytes> wire_of(std::span<const FlatStep> steps, int64_t element_bytes);
 /// Returns the bytes of workspace that run_steps() needs on a target.
 int64_t steps_workspace(std::span<const FlatStep> steps, DType dtype, const Target& target);
+
+/// Adds the calls of run_steps() in memory of this type. `groups` are those of the steps.
+void list_steps(std::string_view name, std::span<const FlatStep> steps, DType dtype,
+                std::span<CallList* const> groups);
 
 /// Runs the steps in `memory`, of one dim. `groups` are those of the steps.
 void run_steps(const Execution& execution, std::span<const FlatStep> steps,

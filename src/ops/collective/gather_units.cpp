@@ -54,6 +54,12 @@ class UnitGather {
                  : steps_workspace(steps_, dtype, target);
   }
 
+  /// Adds the calls of run() for a whole of this type.
+  void list_calls(const CallListing& listing, std::span<CallList* const> groups,
+                  DType dtype) const {
+    list_steps(listing.name, steps_, wire_ ? DType::u8 : dtype, groups);
+  }
+
   /// Gathers the pieces. `own` is this rank's: elements, or a message if `is_message`.
   void run(const Execution& execution, std::span<Communicator* const> groups, const Tensor& own,
            bool is_message, const Tensor& whole) const {
@@ -111,6 +117,14 @@ class GatherOfUnits : public Operation {
     return groups;
   }
   bool takes_wide_gradients() const override { return true; }
+  void list_calls(const CallListing& listing) const override {
+    std::span<CallList* const> groups = listing.groups;
+    for (size_t i = 0; i < gathers_.size(); ++i) {
+      const size_t steps = gathers_[i].steps().size();
+      gathers_[i].list_calls(listing, groups.first(steps), listing.outputs[i].dtype);
+      groups = groups.subspan(steps);
+    }
+  }
 
  protected:
   std::vector<UnitGather>& gathers() { return gathers_; }

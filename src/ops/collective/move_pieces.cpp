@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/call_list.h"
 #include "comm/communicator.h"
 #include "ops/support.h"
 
@@ -78,6 +79,15 @@ class MovePieces final : public Operation {
     if (axes_.empty()) return;
     execution.group().exchange(message_name_, messages(sends_, from, own_.begin),
                                messages(receives_, to, new_.begin), execution.call());
+  }
+  void list_calls(const CallListing& listing) const override {
+    if (axes_.empty()) return;
+    CallList& group = listing.group();
+    const DType dtype = listing.inputs[0].dtype;
+    for (const Part& part : sends_) group.send(message_name_, part.peer, dtype, {part.run.length});
+    for (const Part& part : receives_) {
+      group.receive(message_name_, part.peer, dtype, {part.run.length});
+    }
   }
 
  private:

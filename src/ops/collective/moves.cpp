@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "comm/call_list.h"
 #include "comm/device_kernels.h"
 #include "comm/wire_bytes.h"
 #include "ops/collective/move.h"
@@ -18,6 +19,10 @@ class AllGather final : public CollectiveOperation {
   void run(const Execution& execution) const override {
     execution.group().all_gather(execution.name, *move().before, execution.inputs[0],
                                  execution.outputs[0], execution.call());
+  }
+  void list_calls(const CallListing& listing) const override {
+    const Spec& whole = listing.outputs[0];
+    listing.group().all_gather(listing.name, *move().before, whole.dtype, whole.shape);
   }
 
  protected:
@@ -40,6 +45,9 @@ class AllReduce final : public CollectiveOperation {
     execution.group().all_reduce(execution.name, execution.inputs[0], execution.outputs[0],
                                  Reduction::sum, execution.call());
   }
+  void list_calls(const CallListing& listing) const override {
+    listing.group().all_reduce(listing.name, listing.inputs[0].dtype, listing.inputs[0].shape);
+  }
 
  protected:
   int64_t staged_bytes(DType dtype) const override {
@@ -58,6 +66,10 @@ class ReduceScatter final : public CollectiveOperation {
   void run(const Execution& execution) const override {
     execution.group().reduce_scatter(execution.name, *move().after, execution.inputs[0],
                                      execution.outputs[0], execution.call());
+  }
+  void list_calls(const CallListing& listing) const override {
+    const Spec& whole = listing.inputs[0];
+    listing.group().reduce_scatter(listing.name, *move().after, whole.dtype, whole.shape);
   }
 
  protected:

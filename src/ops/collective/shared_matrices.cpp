@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "comm/call_list.h"
 #include "comm/communicator.h"
 #include "ops/support.h"
 
@@ -81,6 +82,16 @@ class SharedMatrices : public Operation {
     const auto bytes = static_cast<double>(elements * dtype_size(piece.dtype));
     return {.bytes = 2 * bytes, .wire = {{sharing_.axes, bytes}}};
   }
+  /// Adds messages of both directions. `dtype` is that of the elements.
+  void list_messages(const CallListing& listing, Traffic sent, Traffic received,
+                     DType dtype) const {
+    for_messages(sent, [&](size_t, int peer, const ElementRun& run) {
+      listing.group().send(sharing_.name, peer, dtype, {run.length});
+    });
+    for_messages(received, [&](size_t, int peer, const ElementRun& run) {
+      listing.group().receive(sharing_.name, peer, dtype, {run.length});
+    });
+  }
   /// Returns the messages of this traffic. `wholes` are the owned matrices, by matrix index.
   std::vector<Message> messages(Traffic traffic, std::span<const Tensor> pieces,
                                 std::span<const Tensor> wholes) const {
@@ -152,6 +163,9 @@ class GatherAtOwners final : public SharedMatrices {
     const auto receives = messages(Traffic::owned, execution.inputs, wholes);
     execution.groups[0]->exchange(sharing().name, sends, receives, execution.call());
   }
+  void list_calls(const CallListing& listing) const override {
+    list_messages(listing, Traffic::foreign, Traffic::owned, listing.inputs[0].dtype);
+  }
 };
 
 /// Inputs: pieces, which are updated, and the matrices that this rank owns.
@@ -196,6 +210,9 @@ class ReturnToPieces final : public SharedMatrices {
     const auto sends = messages(Traffic::owned, pieces, wholes);
     const auto receives = messages(Traffic::foreign, pieces, wholes);
     execution.groups[0]->exchange(sharing().name, sends, receives, execution.call());
+  }
+  void list_calls(const CallListing& listing) const override {
+    list_messages(listing, Traffic::owned, Traffic::foreign, listing.inputs[0].dtype);
   }
 };
 

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "comm/call_list.h"
 #include "comm/communicator.h"
 #include "comm/wire_bytes.h"
 #include "ops/support.h"
@@ -74,6 +75,13 @@ class SumOverStages final : public Operation {
     reduce(execution, all, call);
     for_each_part(values, all,
                   [&](const Tensor& value, const Tensor& part) { copy(execution, part, value); });
+  }
+
+  void list_calls(const CallListing& listing) const override {
+    const std::span<const Spec> values = listing.inputs;
+    // A single value is summed in its own memory, and so in its own shape.
+    const Shape shape = values.size() == 1 ? values[0].shape : Shape{elements_of(values)};
+    listing.group().all_reduce(call_, values[0].dtype, shape);
   }
 
  private:

@@ -5,8 +5,10 @@
 
 #include "base/error.h"
 #include "base/round_up.h"
+#include "comm/call_list.h"
 #include "comm/communicator.h"
 #include "ops/collective/wire_pieces.h"
+#include "ops/support.h"
 
 namespace tessera {
 namespace {
@@ -139,12 +141,11 @@ void WireSum::scatter(const Execution& execution, const FlatStep& step, Communic
   }
   if (on_device) {
     std::vector<Message> sends, receives;
-    for (size_t position = 0; position < slots.bytes.size(); ++position) {
-      if (position == own) continue;
-      const int peer = static_cast<int>(position);
-      if (slots.bytes[position] > 0) sends.push_back({peer, slot(position)});
-      if (own_bytes > 0) receives.push_back({peer, received(position)});
-    }
+    for_messages(step, slots, [&](int peer, int64_t sent_bytes, int64_t received_bytes) {
+      const auto position = static_cast<size_t>(peer);
+      if (sent_bytes > 0) sends.push_back({peer, slot(position)});
+      if (received_bytes > 0) receives.push_back({peer, received(position)});
+    });
     if (own_bytes > 0) copy(execution, slot(own), received(own));
     group.exchange(execution.name, sends, receives, execution.call());
   } else {
@@ -155,6 +156,37 @@ void WireSum::scatter(const Execution& execution, const FlatStep& step, Communic
   from_wire(execution, wire_, received(0), sum);
   for (size_t position = 1; position < slots.bytes.size(); ++position) {
     add_from_wire(execution, wire_, received(position), sum);
+  }
+}
+
+template <typename Visit>
+void WireSum::for_messages(const FlatStep& step, const Slots& slots, Visit&& visit) const {
+  for (int peer = 0; peer < step.pieces.ranks(); ++peer) {
+    const auto position = static_cast<size_t>(peer);
+    if (peer != step.position) visit(peer, slots.bytes[position], slots.received[position]);
+  }
+}
+
+void WireSum::list_calls(const CallListing& listing) const {
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const FlatStep& step = steps_[i];
+    const Slots& slots = slots_[i];
+    CallList& group = *listing.groups[i];
+    if (step.whole.length == 0) continue;
+    if (step.kind == FlatStepKind::reduce_scatter && listing.target.device == Device::cpu) {
+      group.all_to_all_rows(listing.name, DType::u8, {1});
+    } else if (step.kind == FlatStepKind::reduce_scatter) {
+      for_messages(step, slots, [&](int peer, int64_t sent_bytes, int64_t) {
+        if (sent_bytes > 0) group.send(listing.name, peer, DType::u8, {sent_bytes});
+      });
+      for_messages(step, slots, [&](int peer, int64_t, int64_t received_bytes) {
+        if (received_bytes > 0) group.receive(listing.name, peer, DType::u8, {received_bytes});
+      });
+    } else if (gathers_rounded()) {
+      group.all_gather(listing.name, slots.layout, DType::u8, {slots.begins.back()});
+    } else {
+      list_steps(listing.name, {&step, 1}, DType::f32, listing.groups.subspan(i, 1));
+    }
   }
 }
 

@@ -34,6 +34,8 @@ class WireSum {
   /// for the first hop: the rounding errors of a rank's own addends.
   void run(const Execution& execution, std::span<Communicator* const> groups, const Tensor& memory,
            const std::optional<ErrorFeedback>& feedback = {}) const;
+  /// Adds the calls of run(). The listing has the groups of the steps.
+  void list_calls(const CallListing& listing) const;
 
  private:
   /// The messages of a step in a buffer, one after the other, by position in its group.
@@ -49,6 +51,9 @@ class WireSum {
                const Tensor& whole, const std::optional<ErrorFeedback>& feedback) const;
   void gather(const Execution& execution, const FlatStep& step, Communicator& group,
               const Tensor& whole) const;
+  /// Calls visit(peer, bytes to it, bytes from it) for the messages of a step on devices.
+  template <typename Visit>
+  void for_messages(const FlatStep& step, const Slots& slots, Visit&& visit) const;
 
   std::vector<FlatStep> steps_;
   Wire wire_;

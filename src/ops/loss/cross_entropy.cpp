@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "comm/call_list.h"
 #include "comm/communicator.h"
 #include "ops/loss/cross_entropy_rows.h"
 #include "ops/loss/logit_chunks.h"
@@ -75,7 +76,7 @@ void losses_of_chunk(const LossChunk<T, Wide>& chunk) {
 template <typename Rows, typename T, typename Wide>
 void split_losses_of_chunk(const LossChunk<T, Wide>& chunk, Communicator& ranks,
                            std::string_view name, Wide* numbers) {
-  const Tensor largest = Tensor::wrap(chunk.log_sum_exp, {chunk.rows}, dtype_of<Wide>);
+  const Tensor largest = Tensor::wrap(chunk.log_sum_exp, {1, chunk.rows}, dtype_of<Wide>);
   chunk.for_each_row([&](int64_t row) {
     chunk.log_sum_exp[row] = Rows::largest(chunk.logits_of(row), chunk.classes);
   });
@@ -194,6 +195,15 @@ class LinearCrossEntropy final : public Operation {
   std::vector<std::vector<Axis>> group_axes() const override {
     if (!part_.axis) return {};
     return {{*part_.axis}};
+  }
+  void list_calls(const CallListing& listing) const override {
+    if (!part_.axis) return;
+    const DType dtype = accumulation_dtype(listing.inputs[0].dtype);
+    LogitChunks(listing.inputs[0], listing.inputs[1])
+        .for_each_size(listing.target.device, [&](int64_t rows) {
+          listing.group().all_reduce(listing.name, dtype, {1, rows}, Reduction::maximum);
+          listing.group().all_reduce(listing.name, dtype, {2, rows});
+        });
   }
   void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
     require_device_gemm(runtime);

@@ -80,6 +80,16 @@ class LogitChunks {
     return logit_bytes(target.device) + largest;
   }
 
+  /// Calls visit(tokens) for each chunk.
+  template <typename Visit>
+  void for_each_size(Device device, Visit&& visit) const {
+    for (const RowSection& section : sections_on(device)) {
+      for (int64_t first = section.begin; first < section.end; first += section.chunk) {
+        visit(section.chunk);
+      }
+    }
+  }
+
   /// Calls body(first token, tokens, logits) for each chunk. The logits are at the start of the
   /// workspace. If `gradients` is not null, body() must overwrite the logits with their gradient,
   /// from which the products then compute `gradients`.

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/words.h"
+#include "comm/call_list.h"
 #include "ops/moe/routed_types.h"
 #include "ops/support.h"
 #include "tensor/alignment.h"
@@ -129,6 +130,9 @@ class ExchangeCounts final : public ExchangeOperation {
       execution.outputs[1].data<int32_t>()[e + 1] = row;
     }
   }
+  void list_calls(const CallListing& listing) const override {
+    listing.group().all_to_all(listing.name, DType::i32, {ranks_, options_.local_experts});
+  }
 };
 
 /// A block of rows: those that one rank sends to one local expert. The blocks arrive ordered by
@@ -224,6 +228,10 @@ class MoveRows final : public ExchangeOperation {
       if (local_experts > 1) copy_blocks(execution, blocks, from, leaving);
       execution.group().all_to_all_rows(execution.name, leaving, received, to, sent);
     }
+  }
+  void list_calls(const CallListing& listing) const override {
+    const Spec& rows = listing.inputs[0];
+    listing.group().all_to_all_rows(listing.name, rows.dtype, rows.shape.with_dim(0, 1));
   }
 
  private:

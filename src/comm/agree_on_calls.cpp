@@ -1,0 +1,139 @@
+// Each rank has a hash of each sequence of its calls: of the collectives, and of the messages to
+// and from each other rank. The ranks exchange the hashes. If two ranks differ, all ranks search
+// with them for the first call that differs: they bisect the sequence by the hashes of its
+// beginnings. So long lists cost no more than some twenty small calls.
+
+#include "comm/agree_on_calls.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "comm/call_errors.h"
+#include "tensor/tensor.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kName = "list_of_calls";
+
+/// Returns numbers as a tensor of bytes, because tensors have no type of 64-bit integers.
+Tensor bytes_of(std::span<const uint64_t> numbers) {
+  const auto bytes = std::as_bytes(numbers);
+  const Tensor tensor({std::ssize(bytes)}, DType::u8);
+  std::ranges::copy(bytes, tensor.raw());
+  return tensor;
+}
+
+std::vector<uint64_t> numbers_of(const Tensor& tensor) {
+  std::vector<uint64_t> numbers(static_cast<size_t>(tensor.bytes()) / sizeof(uint64_t));
+  std::copy_n(tensor.raw(), tensor.bytes(), reinterpret_cast<std::byte*>(numbers.data()));
+  return numbers;
+}
+
+/// Returns the numbers of all ranks, by position. All ranks give equally many.
+std::vector<uint64_t> gather(Communicator& group, std::span<const uint64_t> own) {
+  const Tensor from = bytes_of(own);
+  const Tensor to({group.size() * from.elements()}, DType::u8);
+  group.all_gather(kName, even_pieces(to.elements(), group.size()), from, to);
+  return numbers_of(to);
+}
+
+/// Gives each rank its block of `own`, and returns the blocks from all ranks.
+std::vector<uint64_t> exchange_blocks(Communicator& group, std::span<const uint64_t> own) {
+  const Tensor from = bytes_of(own);
+  const Tensor to(from.shape(), DType::u8);
+  group.all_to_all(kName, from, to);
+  return numbers_of(to);
+}
+
+/// Returns the number that the rank at position `root` gives.
+uint64_t broadcast(Communicator& group, int root, uint64_t number) {
+  const Tensor tensor = bytes_of(std::array{number});
+  group.broadcast(kName, root, tensor);
+  return numbers_of(tensor).front();
+}
+
+std::string broadcast_text(Communicator& group, int root, const std::string& own) {
+  const uint64_t bytes = broadcast(group, root, own.size());
+  const Tensor tensor({static_cast<int64_t>(bytes)}, DType::u8);
+  if (group.position() == root) std::ranges::copy(own, tensor.data<uint8_t>());
+  group.broadcast(kName, root, tensor);
+  return {tensor.data<uint8_t>(), tensor.data<uint8_t>() + bytes};
+}
+
+/// Two positions of the group whose ranks list a sequence of calls differently.
+struct Difference {
+  CallList::Sequence sequence;
+  int first = 0;
+  int second = 0;
+};
+
+/// Returns the first difference between the ranks; none if all agree.
+std::optional<Difference> find_difference(Communicator& group, const CallList& list) {
+  const int ranks = group.size();
+  const std::vector<uint64_t> collectives =
+      gather(group, std::array{list.prefix_hashes({}).back()});
+  for (int position = 1; position < ranks; ++position) {
+    if (collectives[static_cast<size_t>(position)] == collectives.front()) continue;
+    return Difference{.sequence = {}, .first = 0, .second = position};
+  }
+  const std::vector<uint64_t> messages = list.message_hashes();
+  const std::vector<uint64_t> of_peers = exchange_blocks(group, messages);
+  // Each rank finds the first receiver that does not agree with it; `ranks` stands for none.
+  auto receiver = static_cast<uint64_t>(ranks);
+  for (int peer = ranks; peer-- > 0;) {
+    const auto at = static_cast<size_t>(2 * peer);
+    if (messages[at] != of_peers[at + 1]) receiver = static_cast<uint64_t>(peer);
+  }
+  const std::vector<uint64_t> receivers = gather(group, std::array{receiver});
+  for (int sender = 0; sender < ranks; ++sender) {
+    const auto found = static_cast<int>(receivers[static_cast<size_t>(sender)]);
+    if (found == ranks) continue;
+    return Difference{.sequence = {.from = sender, .to = found}, .first = sender, .second = found};
+  }
+  return std::nullopt;
+}
+
+/// Returns the index of the first call that differs. All ranks of the group call this.
+size_t first_different_call(Communicator& group, const CallList& list,
+                            const Difference& difference) {
+  const std::vector<uint64_t> hashes = list.prefix_hashes(difference.sequence);
+  const auto of_both = [&](uint64_t number) {
+    return std::array{broadcast(group, difference.first, number),
+                      broadcast(group, difference.second, number)};
+  };
+  const auto calls = of_both(hashes.size() - 1);
+  uint64_t equal = 0;                          // so many calls are equal
+  uint64_t end = std::ranges::min(calls) + 1;  // so many are not, or one list has fewer
+  while (end - equal > 1) {
+    const uint64_t middle = equal + (end - equal) / 2;
+    // The other ranks have lists of their own, which do not count.
+    const auto both = of_both(middle < hashes.size() ? hashes[middle] : 0);
+    (both[0] == both[1] ? equal : end) = middle;
+  }
+  return static_cast<size_t>(equal);
+}
+
+}  // namespace
+
+void agree_on_calls(Communicator& group, const CallList& list) {
+  group.expect_calls(std::nullopt);  // of an earlier list
+  const std::optional<Difference> difference = find_difference(group, list);
+  if (!difference) return group.expect_calls(list.hashes());
+  const size_t index = first_different_call(group, list, *difference);
+  const std::string own = list.text(difference->sequence, index);
+  const std::string first = broadcast_text(group, difference->first, own);
+  const std::string second = broadcast_text(group, difference->second, own);
+  const auto rank_at = [&](int position) { return group.ranks()[static_cast<size_t>(position)]; };
+  throw Error("{}", different_lists_text(group.ranks(), rank_at(difference->first), first,
+                                         rank_at(difference->second), second));
+}
+
+}  // namespace tessera
