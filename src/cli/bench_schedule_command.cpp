@@ -39,13 +39,19 @@ struct ScheduleArguments {
     PassLengths result{.mean_seconds = mean_seconds.value_or(PassLengths{}.mean_seconds),
                        .path = {},
                        .computes_update = computes_update};
-    if (times == word(PassRule::equal) || times == word(PassRule::flops)) {
-      result.rule = from_word<PassRule>(times);
+    for (const PassRule rule : {PassRule::equal, PassRule::flops, PassRule::hardware}) {
+      if (times != word(rule)) continue;
+      if (mean_seconds && rule == PassRule::hardware) {
+        throw Error("--seconds is for --times equal and flops; run.hardware gives the seconds");
+      }
+      result.rule = rule;
       return result;
     }
     if (!fs::exists(times)) {
       throw Error(
-          "--times is {}; expected \"equal\", \"flops\" or a file, and there is no such file",
+          "--times is {}; expected \"equal\", \"flops\", \"hardware\" or a file, and there is no "
+          "such "
+          "file",
           times);
     }
     if (mean_seconds) {
@@ -98,11 +104,13 @@ void add_bench_schedule(CLI::App& bench) {
   add_number(*command, "--ranks", arguments->ranks, 1, kMostThreads,
              "Ranks, as threads of this process");
   command
-      ->add_option("--times", arguments->times,
-                   "How long passes take: \"equal\" times, \"flops\" for times in proportion to "
-                   "their FLOPs, or a JSON file with the seconds of \"forward\", "
-                   "\"input_gradients\" and \"weight_gradients\", each a number or an array with "
-                   "one number for each chunk")
+      ->add_option(
+          "--times", arguments->times,
+          "How long passes take: \"equal\" times, \"flops\" for times in proportion to "
+          "their FLOPs, \"hardware\" for times calculated from the rates of run.hardware, or "
+          "a JSON file with the seconds of \"forward\", "
+          "\"input_gradients\" and \"weight_gradients\", each a number or an array with "
+          "one number for each chunk")
       ->capture_default_str();
   command
       ->add_option("--seconds", arguments->mean_seconds,

@@ -21,6 +21,8 @@
 #include "comm/process_groups.h"
 #include "comm/rank_control.h"
 #include "config/pipeline_of.h"
+#include "hardware/hardware_file.h"
+#include "plan/node_seconds.h"
 #include "train/same_run.h"
 #include "train/timed_rank.h"
 
@@ -125,6 +127,18 @@ struct RankReport {
   }
 };
 
+/// Returns the seconds of nodes by run.hardware, if the times are calculated from it.
+std::optional<NodeSeconds> node_seconds_of(const ScheduleTask& task, const Target& target) {
+  if (task.lengths.rule != PassRule::hardware) return std::nullopt;
+  const std::string& path = task.config.run.hardware;
+  if (path.empty()) {
+    throw Error(
+        "--times is hardware, but run.hardware names no file; measure one with `tessera bench all` "
+        "and set run.hardware to it");
+  }
+  return NodeSeconds(read_hardware(path), path, target);
+}
+
 /// Measures as one rank of the mesh of `groups`. The first rank gets the result.
 std::optional<ScheduleMeasurement> measure_as_rank(const ScheduleTask& task, const Repeats& repeats,
                                                    RankGroups& groups, const RankControl& control,
@@ -132,10 +146,16 @@ std::optional<ScheduleMeasurement> measure_as_rank(const ScheduleTask& task, con
   const Mesh& mesh = groups.mesh();
   const ChunkPlacement& placement = task.schedule.placement;
   TimedRank rank(task.config, task.schedule.micro_batches, groups, control, ranks_here);
-  const std::vector<ChunkTimes> flops = gather_flops(rank.flops(), mesh, placement, control);
+  std::optional<NodeSeconds> seconds;
+  std::vector<ChunkTimes> passes;
+  control.together([&] {
+    seconds = node_seconds_of(task, rank.target());
+    passes = rank.passes(seconds ? &*seconds : nullptr);
+  });
+  passes = gather_chunks(passes, mesh, placement, control);
   ScheduleTimes times;
-  control.together([&] { times.chunks = lengths_of(task.lengths, flops, placement.ranks); });
-  rank.set_times(times, task.lengths.computes_update);
+  control.together([&] { times.chunks = lengths_of(task.lengths, passes, placement.ranks); });
+  rank.set_times(times, task.lengths.computes_update, seconds ? &*seconds : nullptr);
   Repeats own = repeats;
   if (!control.is_first()) own.before = {};
   RankReport report{.arena_bytes = rank.arena_bytes(), .runs = {}};

@@ -26,12 +26,13 @@ std::string text_of(const PassLengths& lengths) {
   return lengths.rule == PassRule::file && fs::exists(lengths.path) ? read_file(lengths.path) : "";
 }
 
-std::vector<ChunkTimes> lengths_of(const PassLengths& lengths, const std::vector<ChunkTimes>& flops,
+std::vector<ChunkTimes> lengths_of(const PassLengths& lengths, const std::vector<ChunkTimes>& known,
                                    int stages) {
-  const int chunks = static_cast<int>(flops.size());
+  const int chunks = static_cast<int>(known.size());
   if (lengths.rule == PassRule::file) return lengths_of_file(lengths.path, chunks);
-  std::vector<ChunkTimes> times(flops.size());  // in proportion
-  if (lengths.rule == PassRule::flops) times = flops;
+  if (lengths.rule == PassRule::hardware) return known;
+  std::vector<ChunkTimes> times(known.size());  // in proportion
+  if (lengths.rule == PassRule::flops) times = known;
   double sum = 0;
   for (const ChunkTimes& chunk : times) {
     sum += chunk.forward + chunk.input_gradients + chunk.weight_gradients;
@@ -45,12 +46,12 @@ std::vector<ChunkTimes> lengths_of(const PassLengths& lengths, const std::vector
   return times;
 }
 
-std::vector<ChunkTimes> gather_flops(const std::vector<ChunkTimes>& own, const Mesh& mesh,
-                                     const ChunkPlacement& placement, const RankControl& control) {
+std::vector<ChunkTimes> gather_chunks(const std::vector<ChunkTimes>& own, const Mesh& mesh,
+                                      const ChunkPlacement& placement, const RankControl& control) {
   std::vector<uint64_t> bits;
   for (const ChunkTimes& chunk : own) {
-    for (const double flops : {chunk.forward, chunk.input_gradients, chunk.weight_gradients}) {
-      bits.push_back(std::bit_cast<uint64_t>(flops));
+    for (const double number : {chunk.forward, chunk.input_gradients, chunk.weight_gradients}) {
+      bits.push_back(std::bit_cast<uint64_t>(number));
     }
   }
   bits.resize(3 * placement.rank_of_chunk.size());  // stages may have different numbers of chunks

@@ -16,12 +16,14 @@ namespace tessera {
 
 /// The rule for the times of passes in a timed run.
 enum class PassRule {
-  equal,  ///< each pass of a stage takes the same time, shared out evenly over its chunks
-  flops,  ///< in proportion to FLOPs
-  file    ///< those of a file (see read_chunk_times())
+  equal,     ///< each pass of a stage takes the same time, shared out evenly over its chunks
+  flops,     ///< in proportion to FLOPs
+  hardware,  ///< calculated for each node from the rates of run.hardware (NodeSeconds)
+  file       ///< those of a file (see read_chunk_times())
 };
 template <>
-inline constexpr std::array<std::string_view, 3> kWordsOf<PassRule>{"equal", "flops", "file"};
+inline constexpr std::array<std::string_view, 4> kWordsOf<PassRule>{"equal", "flops", "hardware",
+                                                                    "file"};
 
 /// Says how long passes take.
 struct PassLengths {
@@ -36,14 +38,15 @@ struct PassLengths {
 /// Returns the text of the file; empty if the rule names none, or there is none.
 std::string text_of(const PassLengths& lengths);
 
-/// Returns the times of all chunks. `flops` are those of their passes. Throws Error if the file
+/// Returns the times of all chunks. `known` are the FLOPs of their passes, or their seconds if the
+/// rule is `hardware`. Throws Error if the file
 /// cannot be read or gives no pass a time.
-std::vector<ChunkTimes> lengths_of(const PassLengths& lengths, const std::vector<ChunkTimes>& flops,
+std::vector<ChunkTimes> lengths_of(const PassLengths& lengths, const std::vector<ChunkTimes>& known,
                                    int stages);
 
-/// Returns the FLOPs of all chunks of the model, of which each rank gives those of its stage. All
+/// Returns the numbers of all chunks of the model, of which each rank gives those of its stage. All
 /// ranks call it.
-std::vector<ChunkTimes> gather_flops(const std::vector<ChunkTimes>& own, const Mesh& mesh,
-                                     const ChunkPlacement& placement, const RankControl& control);
+std::vector<ChunkTimes> gather_chunks(const std::vector<ChunkTimes>& own, const Mesh& mesh,
+                                      const ChunkPlacement& placement, const RankControl& control);
 
 }  // namespace tessera

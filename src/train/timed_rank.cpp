@@ -3,6 +3,7 @@
 #include "base/monotonic.h"
 #include "engine/compute_clock.h"
 #include "ops/host_target.h"
+#include "pipeline/agree_on_lists.h"
 #include "plan/batch_inputs.h"
 #include "plan/chunk_times.h"
 
@@ -27,24 +28,38 @@ TimedRank::TimedRank(const RunConfig& config, int micro_batches, RankGroups& gro
       runner_(executor_),
       list_(plan_.programs.step_list(0, micro_batches)) {
   runtime_.join(groups);
+  if (control.several()) {
+    agree_on_lists(executor_, plan_.programs.actions(), plan_.programs.stage_lists());
+  }
   write_update_inputs();
 }
 
-std::vector<ChunkTimes> TimedRank::flops() const {
+std::vector<ChunkTimes> TimedRank::passes(const NodeSeconds* seconds) const {
   std::vector<ChunkTimes> result;
-  for (const Chunk& chunk : plan_.programs.chunks()) result.push_back(chunk_flops(chunk.program));
+  for (const Chunk& chunk : plan_.programs.chunks()) {
+    result.push_back(chunk_times(chunk.program, [&](const Node& node) {
+      return seconds != nullptr ? seconds->work(chunk.program, node)
+                                : node_flops(chunk.program, node);
+    }));
+  }
   return result;
 }
 
-void TimedRank::set_times(const ScheduleTimes& times, bool computes_update) {
+void TimedRank::set_times(const ScheduleTimes& times, bool computes_update,
+                          const NodeSeconds* seconds) {
   times_ = times;
   const MeshRank mesh_rank = plan_.mesh_rank();
   const std::vector<int> chunks =
       plan_.programs.sets.front().placement.chunks_of(mesh_rank.mesh.stage(mesh_rank.rank));
-  for (size_t i = 0; i < chunks.size(); ++i) {
+  for (size_t i = 0; i < chunks.size() && seconds == nullptr; ++i) {
     const Program& program = plan_.programs.chunks()[i].program;
     const ChunkTimes& chunk_times = times.chunks[static_cast<size_t>(chunks[i])];
     node_times_[&program] = node_times(program, chunk_times);
+  }
+  for (const Program* const program : plan_.programs.list()) {
+    if (seconds == nullptr) break;
+    std::vector<double>& of_nodes = node_times_[program];
+    for (const Node& node : program->nodes()) of_nodes.push_back(seconds->work(*program, node));
   }
   executor_.set_node_seconds(
       [this, computes_update](const Program& program, const Node& node) -> std::optional<double> {

@@ -12,6 +12,7 @@
 #include "engine/executor.h"
 #include "pipeline/clock.h"
 #include "pipeline/stage_runner.h"
+#include "plan/node_seconds.h"
 #include "plan/step_plan.h"
 
 namespace tessera {
@@ -35,12 +36,17 @@ class TimedRank {
 
   int64_t arena_bytes() const { return plan_.memory.arena_bytes; }
 
-  /// Returns the FLOPs of the passes of this rank's chunks, in the model's order.
-  std::vector<ChunkTimes> flops() const;
+  const Target& target() const { return runtime_.target(); }
 
-  /// Sets how long the passes take from now on. What comes before and after them takes no time but
-  /// that of its collectives, except for an update that computes.
-  void set_times(const ScheduleTimes& times, bool computes_update);
+  /// Returns the FLOPs of the passes of this rank's chunks, in the model's order; or the seconds of
+  /// their work, if `seconds` is not null.
+  std::vector<ChunkTimes> passes(const NodeSeconds* seconds) const;
+
+  /// Sets how long the passes take from now on. With `seconds`, each node takes its own, those of
+  /// the update too. Otherwise a pass is shared out by FLOPs, and what comes before and after the
+  /// passes takes no time but that of its collectives, except for an update that computes.
+  void set_times(const ScheduleTimes& times, bool computes_update,
+                 const NodeSeconds* seconds = nullptr);
 
   /// Returns the factor on the gradients of the last update that computed: 1, or 0 if
   /// none did.
@@ -63,7 +69,7 @@ class TimedRank {
   StageRunner runner_;
   StageList list_;
   ScheduleTimes times_;
-  std::map<const Program*, std::vector<double>> node_times_;    // of the chunks' programs
+  std::map<const Program*, std::vector<double>> node_times_;    // of programs whose nodes take time
   std::map<std::pair<int, Segment>, double> seconds_of_nodes_;  // by program and segment
 };
 

@@ -303,6 +303,8 @@ TEST_F(BenchScheduleTest, ReportsAndDrawsATimedRun) {
 
 TEST_F(BenchScheduleTest, NamesWhatIsWrong) {
   EXPECT_THAT(bench_schedule({"--times", path("none.json")}).output, HasSubstr("none.json"));
+  EXPECT_THAT(bench_schedule({"--times", "hardware", "--seconds", "0.01"}).output,
+              HasSubstr("--seconds is for --times equal and flops"));
   EXPECT_THAT(bench_schedule({"--set", "parallel.tensor=2"}).output,
               AllOf(HasSubstr("parallel.tensor"), HasSubstr("--ranks")));
   EXPECT_NE(bench_schedule({"--svg", path("run.png")}).status, 0);

@@ -10,6 +10,7 @@
 #include "config/load_config.h"
 #include "config/mesh_of.h"
 #include "config/resolve.h"
+#include "hardware/hardware_file.h"
 #include "ops/host_target.h"
 #include "plan/step_plan.h"
 #include "support/error_of.h"
@@ -116,6 +117,33 @@ TEST(BenchSchedule, TakesTheTimesOfAFile) {
               AllOf(HasSubstr("times.json"), HasSubstr("one for each of the 4")));
 }
 
+TEST(BenchSchedule, TakesTimesThatAreCalculatedFromAHardwareFile) {
+  const TemporaryFolder folder;
+  const fs::path path = folder / "hardware.json";
+  const auto measured_with = [&](double rate, const std::vector<std::string>& more) {
+    Hardware hardware{
+        .processor = {.name = "a processor", .threads = 1},
+        .gemms =
+            {{.dtype = DType::bf16, .m = 1024, .n = 1024, .k = 1024, .best = rate, .median = rate}},
+        .memory = {{MemoryKernel::update, 1 << 30, 1e15, 1e15}}};
+    write_file(path, hardware_json(hardware));
+    std::vector<std::string> keys{"parallel.pipeline=2"};
+    keys.insert(keys.end(), more.begin(), more.end());
+    return measure_on(2, keys, {.rule = PassRule::hardware}, 1);
+  };
+  const std::string key = "run.hardware='" + path.string() + "'";
+  const ScheduleMeasurement slow = measured_with(1e9, {key});
+  expect_run(slow);
+  const ScheduleMeasurement fast = measured_with(4e9, {key});
+  for (size_t stage = 0; stage < 2; ++stage) {
+    EXPECT_NEAR(slow.expected.ranks[stage].busy, 4 * fast.expected.ranks[stage].busy,
+                1e-9 + 1e-3 * slow.expected.ranks[stage].busy)
+        << "products take all the time";
+  }
+  EXPECT_THAT(error_of([&] { measured_with(1e9, {}); }),
+              AllOf(HasSubstr("--times is hardware"), HasSubstr("run.hardware names no file")));
+}
+
 TEST(BenchSchedule, MeasuresARankOfEachStage) {
   const std::vector<std::string> keys{"parallel.pipeline=2", "parallel.tensor=2"};
   const ScheduleMeasurement measured = measure_on(4, keys);
@@ -171,11 +199,16 @@ TEST(TimedRank, EndsAStepWithTheCollectivesOfItsUpdate) {
       rank.set_times({.chunks = {{.forward = 0, .input_gradients = 0, .weight_gradients = 0}}},
                      /*computes_update=*/false);
       const Communicator& group = groups.over(mesh.data(), "network");
+      const auto received_bytes = [&] {
+        int64_t bytes = 0;
+        for (size_t kind = 0; kind < kWordsOf<Collective>.size(); ++kind) {
+          bytes += group.traffic(static_cast<Collective>(kind)).received_bytes;
+        }
+        return bytes;
+      };
+      const int64_t before = received_bytes();  // the ranks have compared their lists of calls
       const TimedStep step = rank.run(0);
-      for (size_t kind = 0; kind < kWordsOf<Collective>.size(); ++kind) {
-        received[static_cast<size_t>(groups.rank())] +=
-            static_cast<double>(group.traffic(static_cast<Collective>(kind)).received_bytes);
-      }
+      received[static_cast<size_t>(groups.rank())] = static_cast<double>(received_bytes() - before);
       EXPECT_LE(step.start, step.actions.front().start);
       EXPECT_LE(step.actions.back().end, step.list_end);
       EXPECT_LE(step.list_end, step.end);

@@ -1,0 +1,224 @@
+#include "plan/node_seconds.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <set>
+#include <span>
+
+#include "base/error.h"
+#include "base/words.h"
+#include "comm/call_list.h"
+#include "program/labels.h"
+
+// A node of the compute lane takes as long as the longer of its products and its bytes. A node that
+// communicates takes the time of its calls (Operation::list_calls()), one after the other.
+
+namespace tessera {
+namespace {
+
+/// Returns the bytes that a rank must send of a call's bytes: see CollectiveRate::bus_bandwidth().
+double sent_bytes(Collective collective, double bytes, int ranks) {
+  const double others = static_cast<double>(ranks - 1) / ranks;
+  if (collective == Collective::all_reduce) return 2 * others * bytes;
+  const bool is_of_pieces = collective == Collective::all_gather ||
+                            collective == Collective::reduce_scatter ||
+                            collective == Collective::all_to_all;
+  return is_of_pieces ? others * bytes : bytes;
+}
+
+/// Returns the line t = latency + bytes · per_byte with the least sum of the squared relative
+/// errors. Neither number is below 0.
+std::pair<double, double> fit_line(std::span<const std::pair<double, double>> times) {
+  // With weights 1 / t², the normal equations of both numbers.
+  double w = 0, wx = 0, wxx = 0, wt = 0, wxt = 0;
+  for (const auto& [bytes, seconds] : times) {
+    const double weight = 1 / (seconds * seconds);
+    w += weight;
+    wx += weight * bytes;
+    wxx += weight * bytes * bytes;
+    wt += weight * seconds;
+    wxt += weight * bytes * seconds;
+  }
+  const double determinant = w * wxx - wx * wx;
+  if (determinant > 1e-9 * w * wxx) {
+    const double latency = (wt * wxx - wxt * wx) / determinant;
+    const double per_byte = (w * wxt - wx * wt) / determinant;
+    if (latency >= 0 && per_byte >= 0) return {latency, per_byte};
+    if (per_byte < 0) return {wt / w, 0};
+  }
+  return {0, wxt / wxx};
+}
+
+/// Returns the layout of a product in terms of GEMM: see GemmLayout.
+GemmLayout layout_of(const MatrixProduct& product) {
+  if (!product.first_ends) return GemmLayout::weight_gradient;
+  return product.second_ends ? GemmLayout::forward : GemmLayout::input_gradient;
+}
+
+}  // namespace
+
+NodeSeconds::NodeSeconds(const Hardware& hardware, std::string origin, const Target& target)
+    : origin_(std::move(origin)),
+      target_(target),
+      products_(hardware.gemms),
+      bandwidth_(hardware.memory_bandwidth()) {
+  for (const GemmRate& rate : products_) peaks_.try_emplace(rate.dtype, 0);
+  for (auto& [dtype, peak] : peaks_) peak = hardware.gemm_peak(dtype);
+  // The measured times of a collective, by the number of ranks and whether of several machines.
+  std::map<std::tuple<Collective, bool, int>, std::vector<std::pair<double, double>>> times;
+  for (const CollectiveRate& rate : hardware.collectives) {
+    times[{rate.collective, rate.ranks.machines > 1, rate.ranks.count}].emplace_back(
+        static_cast<double>(rate.bytes), rate.median_seconds);
+  }
+  for (const auto& [key, measured] : times) {
+    const auto& [collective, several, ranks] = key;
+    const auto [latency, per_byte] = fit_line(measured);
+    lines_[{collective, several}].push_back({ranks, latency, per_byte});
+  }
+}
+
+const GemmRate& NodeSeconds::nearest(DType dtype, GemmLayout layout, double m, double n,
+                                     double k) const {
+  const auto has_layout = [&](const GemmRate& rate) {
+    return rate.dtype == dtype && rate.layout == layout;
+  };
+  const bool only_layout = std::ranges::any_of(products_, has_layout);
+  const auto squared = [](double ratio) { return std::log(ratio) * std::log(ratio); };
+  const GemmRate* best = nullptr;
+  double best_distance = 0;
+  for (const GemmRate& rate : products_) {
+    if (rate.dtype != dtype || (only_layout && rate.layout != layout)) continue;
+    const double distance = squared(m / static_cast<double>(rate.m)) +
+                            squared(n / static_cast<double>(rate.n)) +
+                            squared(k / static_cast<double>(rate.k));
+    if (best != nullptr && distance >= best_distance) continue;
+    best = &rate;
+    best_distance = distance;
+  }
+  if (best == nullptr) {
+    throw Error("{} has no matrix product of {}; measure them with `tessera bench gemm`", origin_,
+                dtype_name(dtype));
+  }
+  return *best;
+}
+
+double NodeSeconds::product(DType dtype, GemmLayout layout, double m, double n, double k) const {
+  if (m == 0 || n == 0 || k == 0) return 0;
+  return 2 * m * n * k / nearest(dtype, layout, m, n, k).median;
+}
+
+double NodeSeconds::collective(Collective collective, double bytes,
+                               const CollectiveRanks& ranks) const {
+  const bool several = ranks.machines > 1;
+  const auto found = lines_.find({collective, several});
+  if (found == lines_.end()) {
+    throw Error(
+        "{} has no times of {} among ranks of {}; measure them with `tessera bench collectives "
+        "--hardware {}`",
+        origin_, word(collective), several ? "several machines" : "one machine", origin_);
+  }
+  const auto distance = [&](const Line& line) {
+    return std::abs(std::log(static_cast<double>(line.ranks) / ranks.count));
+  };
+  const Line& line = *std::ranges::min_element(found->second, {}, distance);
+  // Per byte that a rank sends, the time does not depend on the number of ranks.
+  const double sent =
+      sent_bytes(collective, bytes, ranks.count) / sent_bytes(collective, 1, line.ranks);
+  return line.latency + sent * line.per_byte;
+}
+
+double NodeSeconds::operator()(const Program& program, const Node& node) const {
+  return work(program, node) + calls(program, node);
+}
+
+double NodeSeconds::work(const Program& program, const Node& node) const {
+  if (node.operation->lane() != Lane::compute) return 0;
+  const Cost cost = node_cost(program, node);
+  const double flops = cost.flops + cost.repeated_flops;
+  double seconds = cost.bytes / bandwidth_;
+  if (flops == 0) return seconds;
+  const std::vector<int> updated = node.operation->updated_inputs();
+  std::vector<Shape> operands;
+  std::optional<DType> dtype;
+  const std::vector<Spec> inputs = expected_specs(program, node.inputs);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (std::ranges::find(updated, static_cast<int>(i)) != updated.end()) continue;
+    operands.push_back(inputs[i].shape);
+    if (!dtype && is_floating(inputs[i].dtype)) dtype = inputs[i].dtype;
+  }
+  if (!dtype) return seconds;
+  const Labels labels = parse_labels(node.operation->labels(program.specs(node.inputs)));
+  double in_products = 0, of_labels = 0;
+  for (const MatrixProduct& part : matrix_products(labels, operands)) {
+    in_products +=
+        part.count * product(*dtype, layout_of(part), part.rows, part.columns, part.terms);
+    of_labels += part.flops();
+  }
+  // The rest has no shape that is known here.
+  if (flops > of_labels) {
+    const auto peak = peaks_.find(*dtype);
+    if (peak == peaks_.end()) nearest(*dtype, GemmLayout::forward, 1, 1, 1);  // throws
+    in_products += (flops - of_labels) / peak->second;
+  }
+  return std::max(seconds, in_products);
+}
+
+double NodeSeconds::calls(const Program& program, const Node& node) const {
+  const std::vector<std::vector<Axis>> groups = node.operation->group_axes();
+  if (groups.empty()) return 0;
+  const Mesh& mesh = program.mesh();
+  const MeshLevel* const machine = mesh.find_level(kNode);
+  std::vector<CallList> lists;
+  std::vector<CollectiveRanks> ranks;
+  for (const std::vector<Axis>& axes : groups) {
+    std::vector<int> members = mesh.group(program.rank(), axes);
+    const std::span<const int> stages = node.operation->group_stages();
+    if (!stages.empty()) {
+      std::erase_if(members, [&](int rank) {
+        return std::ranges::find(stages, mesh.stage(rank)) == stages.end();
+      });
+    }
+    std::set<int64_t> machines;
+    for (const int rank : members) machines.insert(machine == nullptr ? 0 : rank / machine->ranks);
+    ranks.push_back({.kind = RankKind::processes,
+                     .count = static_cast<int>(members.size()),
+                     .machines = static_cast<int>(machines.size())});
+    const auto own = std::ranges::find(members, program.rank()) - members.begin();
+    lists.emplace_back(members, static_cast<int>(own)).begin_part();
+  }
+  std::vector<CallList*> pointers;
+  for (CallList& list : lists) pointers.push_back(&list);
+  node.operation->list_calls({.target = target_,
+                              .inputs = program.specs(node.inputs),
+                              .outputs = program.specs(node.outputs),
+                              .name = program.name_of(node),
+                              .groups = pointers});
+  const Cost cost = node_cost(program, node);
+  double seconds = 0;
+  for (size_t i = 0; i < lists.size(); ++i) {
+    if (ranks[i].count == 1) continue;
+    const auto wire = std::ranges::find(cost.wire, groups[i], &WireBytes::axes);
+    double messages = 0;  // the bytes that this rank sends in them
+    for (const Fingerprint& call : lists[i].calls()) {
+      double bytes = static_cast<double>(call.shape.elements() * dtype_size(call.dtype));
+      if (call.collective == Collective::message) {
+        if (call.from == program.rank()) messages += bytes;
+        continue;
+      }
+      if (call.layout_after != 0) bytes /= ranks[i].count;  // the shape is that of the whole
+      Collective kind = call.collective;
+      if (kind == Collective::all_to_all_rows) {
+        // How many rows go is known at run time; the cost has those of an even load.
+        kind = Collective::all_to_all;
+        const double sent = wire == cost.wire.end() ? 0 : wire->bytes;
+        bytes = sent * ranks[i].count / (ranks[i].count - 1);
+      }
+      seconds += collective(kind, bytes, ranks[i]);
+    }
+    if (messages > 0) seconds += collective(Collective::message, messages, ranks[i]);
+  }
+  return seconds;
+}
+
+}  // namespace tessera

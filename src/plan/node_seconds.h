@@ -1,0 +1,64 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/mesh.h"
+#include "hardware/hardware_file.h"
+#include "program/program.h"
+#include "program/target.h"
+
+namespace tessera {
+
+/// How long the nodes of programs take on a machine, calculated from the rates of a hardware file.
+///
+/// - A matrix product takes its FLOPs over the rate of the measured product that is nearest in
+///   shape, of the same type, and of the same layout if one was measured. Nearest means the least
+///   sum of the squared logarithms of the ratios of m, n and k.
+/// - Other work takes the bytes of Cost over the bandwidth of main memory. FLOPs that the labels do
+///   not say the shape of, as those of attention, take the peak's rate. A node takes as long as the
+///   longer of products and bytes.
+/// - A collective takes α + β · bytes. Both are fitted to the measured times of that collective
+///   among ranks of one machine, or of several. If it was measured among another number of ranks, β
+///   is that of the bus bandwidth (CollectiveRate::bus_bandwidth()).
+class NodeSeconds {
+ public:
+  /// `origin` is the file of `hardware`, for errors. `target` is the machine that the programs are
+  /// planned for. Throws Error if the file lacks what every program needs: rates of products and
+  /// the bandwidth of memory.
+  NodeSeconds(const Hardware& hardware, std::string origin, const Target& target);
+
+  /// Returns the seconds of a node: of its work, unless it only communicates, and of its calls.
+  /// Throws Error that names the file and what it lacks.
+  double operator()(const Program& program, const Node& node) const;
+  /// Returns the seconds of the work alone, and those of the calls alone.
+  double work(const Program& program, const Node& node) const;
+  double calls(const Program& program, const Node& node) const;
+
+  /// Returns the seconds of a collective over so many bytes, as CollectiveRate counts them, among
+  /// the ranks of one machine or of several.
+  double collective(Collective collective, double bytes, const CollectiveRanks& ranks) const;
+  /// Returns the seconds of C = A B of this type and layout, with C [m, n] and sums of k terms.
+  double product(DType dtype, GemmLayout layout, double m, double n, double k) const;
+
+ private:
+  /// The seconds of a call of `bytes` bytes: latency + bytes · per_byte.
+  struct Line {
+    int ranks = 1;
+    double latency = 0;
+    double per_byte = 0;
+  };
+
+  const GemmRate& nearest(DType dtype, GemmLayout layout, double m, double n, double k) const;
+
+  std::string origin_;
+  Target target_;
+  std::vector<GemmRate> products_;
+  std::map<DType, double> peaks_;
+  double bandwidth_;
+  std::map<std::pair<Collective, bool>, std::vector<Line>> lines_;  // bool: of several machines
+};
+
+}  // namespace tessera

@@ -1,0 +1,193 @@
+#include "plan/node_seconds.h"
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "comm/wire_bytes.h"
+#include "config/load_config.h"
+#include "config/mesh_of.h"
+#include "plan/programs.h"
+#include "support/error_of.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr double kBandwidth = 1e9;
+
+GemmRate rate(DType dtype, GemmLayout layout, int64_t m, int64_t n, int64_t k, double flops) {
+  return {.dtype = dtype, .layout = layout, .m = m, .n = n, .k = k, .best = flops, .median = flops};
+}
+
+/// The times of a collective at three sizes, all on the line latency + bytes · per_byte.
+std::vector<CollectiveRate> on_a_line(Collective collective, int ranks, int machines,
+                                      double latency, double per_byte) {
+  std::vector<CollectiveRate> rates;
+  for (const int64_t bytes : {1 << 10, 1 << 16, 1 << 24}) {
+    const double seconds = latency + static_cast<double>(bytes) * per_byte;
+    rates.push_back({.collective = collective,
+                     .ranks = {RankKind::processes, ranks, machines},
+                     .bytes = bytes,
+                     .best_seconds = seconds,
+                     .median_seconds = seconds});
+  }
+  return rates;
+}
+
+/// A machine that multiplies fast in squares, and ten times slower with few rows.
+Hardware measured_machine() {
+  Hardware hardware;
+  hardware.gemms = {rate(DType::f32, GemmLayout::forward, 1024, 1024, 1024, 1e9),
+                    rate(DType::f32, GemmLayout::forward, 8, 1024, 1024, 1e8),
+                    rate(DType::f32, GemmLayout::weight_gradient, 1024, 1024, 1024, 5e8)};
+  hardware.memory = {{MemoryKernel::update, 1 << 30, kBandwidth, kBandwidth}};
+  for (const Collective collective : kMeasuredCollectives) {
+    for (const auto& [machines, per_byte] : {std::pair{1, 1e-9}, std::pair{4, 1e-8}}) {
+      std::ranges::copy(on_a_line(collective, 4, machines, 1e-5 * machines, per_byte),
+                        std::back_inserter(hardware.collectives));
+    }
+  }
+  return hardware;
+}
+
+NodeSeconds seconds_on(const Hardware& hardware) { return {hardware, "FILE", Target{}}; }
+
+TEST(NodeSeconds, OfAProductAreThoseOfTheNearestShapeAndLayout) {
+  const NodeSeconds seconds = seconds_on(measured_machine());
+  const auto of = [&](GemmLayout layout, double m) {
+    return seconds.product(DType::f32, layout, m, 1000, 1000);
+  };
+  EXPECT_DOUBLE_EQ(of(GemmLayout::forward, 1000), 2 * 1e9 / 1e9);
+  EXPECT_DOUBLE_EQ(of(GemmLayout::forward, 16), 2 * 16e6 / 1e8);
+  EXPECT_DOUBLE_EQ(of(GemmLayout::weight_gradient, 16), 2 * 16e6 / 5e8) << "one was measured";
+  EXPECT_DOUBLE_EQ(of(GemmLayout::input_gradient, 16), 2 * 16e6 / 1e8) << "none was measured";
+  EXPECT_THAT(error_of([&] { seconds.product(DType::bf16, GemmLayout::forward, 8, 8, 8); }),
+              AllOf(HasSubstr("FILE has no matrix product of bf16"), HasSubstr("bench gemm")));
+}
+
+TEST(NodeSeconds, OfCollectivesAreOnTheLineThatWasMeasured) {
+  const NodeSeconds seconds = seconds_on(measured_machine());
+  for (const Collective collective : kMeasuredCollectives) {
+    EXPECT_NEAR(seconds.collective(collective, 5000, {RankKind::processes, 4, 1}), 1e-5 + 5e-6,
+                1e-12);
+    EXPECT_NEAR(seconds.collective(collective, 5000, {RankKind::processes, 4, 2}), 4e-5 + 5e-5,
+                1e-12);
+  }
+  // Of 8 ranks each sends 7/8 of the bytes, of 4 ranks 3/4.
+  EXPECT_NEAR(seconds.collective(Collective::all_gather, 5000, {RankKind::processes, 8, 1}),
+              1e-5 + 5e-6 * (7.0 / 8) / (3.0 / 4), 1e-12);
+  EXPECT_NEAR(seconds.collective(Collective::broadcast, 5000, {RankKind::processes, 8, 1}),
+              1e-5 + 5e-6, 1e-12);
+}
+
+TEST(NodeSeconds, OfCollectivesHaveNeitherNegativeLatencyNorNegativeTimesOfBytes) {
+  Hardware hardware = measured_machine();
+  hardware.collectives = on_a_line(Collective::all_gather, 2, 1, -1e-7, 1e-9);
+  EXPECT_GT(seconds_on(hardware).collective(Collective::all_gather, 0, {}), -1e-12);
+  hardware.collectives = on_a_line(Collective::all_gather, 2, 1, 1e-3, -1e-12);
+  EXPECT_GT(seconds_on(hardware).collective(Collective::all_gather, 1e12, {}), 0);
+}
+
+TEST(NodeSeconds, NameTheCollectiveThatWasNotMeasured) {
+  Hardware hardware = measured_machine();
+  hardware.collectives = on_a_line(Collective::all_gather, 4, 1, 1e-5, 1e-9);
+  const NodeSeconds seconds = seconds_on(hardware);
+  EXPECT_THAT(error_of([&] {
+                seconds.collective(Collective::all_reduce, 8, {RankKind::processes, 4, 1});
+              }),
+              AllOf(HasSubstr("FILE has no times of all_reduce among ranks of one machine"),
+                    HasSubstr("--hardware FILE")));
+  EXPECT_THAT(error_of([&] {
+                seconds.collective(Collective::all_gather, 8, {RankKind::processes, 4, 2});
+              }),
+              HasSubstr("all_gather among ranks of several machines"));
+}
+
+/// A dense model on a mesh: the program of the first rank's chunk.
+StepPrograms programs_on(int ranks, std::vector<std::string> keys) {
+  const RunConfig config = parse_config(
+      "[model]\nfamily = 'llama'\nlayers = 2\nhidden_size = 32\nheads = 4\nkv_heads = 2\n"
+      "feed_forward_size = 48\nvocabulary_size = 64\n"
+      "[data]\ncontext = 16\n[train]\nmicro_batch = 1\nglobal_batch = 8\nprecision = 'fp32'\n",
+      "test", keys);
+  return step_programs(config, {mesh_of(config, ranks), 0});
+}
+
+const Node& first(const Program& program, std::string_view operation) {
+  for (const Node& node : program.nodes()) {
+    if (node.operation->name() == operation) return node;
+  }
+  throw Error("no {}", operation);
+}
+
+TEST(NodeSeconds, OfANodeAreThoseOfItsProductsOrOfItsBytesIfTheseTakeLonger) {
+  const StepPrograms programs = programs_on(1, {});
+  const Program& program = programs.chunks().front().program;
+  const Node& norm = first(program, "rms_norm");
+  const Node& product = first(program, "linear");
+  EXPECT_DOUBLE_EQ(seconds_on(measured_machine())(program, norm),
+                   node_cost(program, norm).bytes / kBandwidth);
+  Hardware slow = measured_machine();
+  for (GemmRate& gemm : slow.gemms) gemm.best = gemm.median = 1e6;
+  EXPECT_DOUBLE_EQ(seconds_on(slow)(program, product), node_cost(program, product).flops / 1e6);
+  Hardware fast = measured_machine();
+  for (GemmRate& gemm : fast.gemms) gemm.best = gemm.median = 1e15;
+  EXPECT_DOUBLE_EQ(seconds_on(fast)(program, product),
+                   node_cost(program, product).bytes / kBandwidth);
+}
+
+TEST(NodeSeconds, OfACollectiveAreThoseOfItsLevelOfTheNetwork) {
+  // 16 tokens of 32 numbers of f32 are gathered.
+  constexpr double kBytes = 16 * 32 * 4;
+  const auto gather_seconds = [](std::vector<std::string> keys) {
+    const StepPrograms programs = programs_on(4, std::move(keys));
+    const Program& program = programs.chunks().front().program;
+    return seconds_on(measured_machine())(program, first(program, "all_gather"));
+  };
+  EXPECT_NEAR(gather_seconds({"parallel.tensor=4", "parallel.levels=[4]"}), 1e-5 + kBytes * 1e-9,
+              1e-12);
+  EXPECT_NEAR(gather_seconds({"parallel.tensor=4", "parallel.levels=[2]"}), 4e-5 + kBytes * 1e-8,
+              1e-12)
+      << "two machines";
+}
+
+/// Every node of these programs has a time that is no less than nothing.
+void expect_times(int ranks, std::vector<std::string> keys) {
+  const StepPrograms programs = programs_on(ranks, std::move(keys));
+  const NodeSeconds seconds = seconds_on(measured_machine());
+  for (const Program* const program : programs.list()) {
+    for (const Node& node : program->nodes()) {
+      const double time = seconds(*program, node);
+      EXPECT_TRUE(std::isfinite(time) && time >= 0) << node.operation->name();
+      if (!node.operation->group_axes().empty()) {
+        EXPECT_GT(time, 0) << node.operation->name();
+      }
+    }
+  }
+}
+
+TEST(NodeSeconds, AreKnownForTheNodesOfEachLayout) {
+  expect_times(8, {"parallel.tensor=2", "parallel.context=2", "parallel.levels=[4]"});
+  expect_times(
+      8, {"shard.weights='all'", "shard.gradients='all'", "shard.optimizer='all'",
+          "shard.gradients_wire='int4'", "shard.weights_wire='int8'", "parallel.levels=[2,2]"});
+  expect_times(8, {"parallel.pipeline=2", "parallel.tensor=2", "optimizer.name='muon'",
+                   "shard.optimizer='all'"});
+  const std::vector<std::string> experts{"model.family='mixtral'",    "model.experts=4",
+                                         "model.experts_per_token=2", "model.expert_size=16",
+                                         "model.feed_forward_size=0", "parallel.expert=4"};
+  for (const char* const exchange : {"'all_to_all'", "'all_gather'"}) {
+    std::vector<std::string> keys = experts;
+    keys.push_back(std::string("parallel.expert_exchange=") + exchange);
+    expect_times(8, std::move(keys));
+  }
+}
+
+}  // namespace
+}  // namespace tessera
