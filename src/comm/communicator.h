@@ -139,6 +139,9 @@ class Communicator {
 
   void barrier(std::string_view name);
 
+  /// Sets whether the ranks compare each call: see Transport::compare_calls().
+  void compare_calls(bool each) { transport_->compare_calls(each); }
+
   /// Throws Error if no more calls can be made, because a call or the work of a rank failed.
   void throw_if_broken() { transport_->throw_if_broken(); }
 
