@@ -1,6 +1,5 @@
 #include "comm/checked_transport.h"
 
-#include <algorithm>
 #include <concepts>
 #include <cstdint>
 #include <numeric>
@@ -9,11 +8,6 @@
 
 namespace tessera {
 namespace {
-
-/// The bytes of the parts in which a message moves that is compared. The ranks may find out only later
-/// that their messages have different lengths. MPI sends a part of this size without asking the
-/// receiver first. Open MPI 4.1 writes longer messages past the end of a receiver's memory.
-constexpr int64_t kPartBytes = 4032;
 
 class CheckedTransport final : public Transport {
  public:
@@ -62,12 +56,7 @@ class CheckedTransport final : public Transport {
       const MarkedMessage empty{message.mark, message.peer, Tensor({0}, message.mark.dtype)};
       post->compared = compares_->post(empty, sent);
     }
-    const int64_t elements = message.tensor.elements();
-    const int64_t part = is_on() ? kPartBytes / dtype_size(message.tensor.dtype()) : elements;
-    for (int64_t begin = 0; begin < elements; begin += part) {
-      const Tensor moved = message.tensor.view(begin, {std::min(part, elements - begin)});
-      post->moved.push_back(moves_->post({message.mark, message.peer, moved}, sent));
-    }
+    post->moved = moves_->post(message, sent);
     return post;
   }
 
@@ -76,7 +65,7 @@ class CheckedTransport final : public Transport {
     for (TransportPost* const posted : posts) {
       const auto& post = static_cast<const Post&>(*posted);
       if (post.compared) compared.push_back(post.compared.get());
-      for (const auto& part : post.moved) moved.push_back(part.get());
+      moved.push_back(post.moved.get());
     }
     compares_->wait(compared);
     moves_->wait(moved);
@@ -95,7 +84,7 @@ class CheckedTransport final : public Transport {
     using TransportPost::TransportPost;
 
     std::unique_ptr<TransportPost> compared;  // null if the message is not compared
-    std::vector<std::unique_ptr<TransportPost>> moved;
+    std::unique_ptr<TransportPost> moved;
   };
 
   bool is_on() const { return each_ || processes_.checks_calls(); }

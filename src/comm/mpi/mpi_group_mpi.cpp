@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "comm/call_errors.h"
 #include "comm/mpi/backoff.h"
 #include "comm/mpi/mpi_call_mpi.h"
@@ -14,7 +15,6 @@
 namespace tessera {
 namespace {
 
-constexpr int kTag = 0;  // of the messages of collectives; MpiPosts and MpiSums have other tags
 /// The polls before a wait looks at anything else: most waits end within these microseconds.
 constexpr int kBriefPolls = 200;
 /// How long a rank waits before it tells the control plane.
@@ -23,6 +23,15 @@ constexpr std::chrono::milliseconds kMoment{1000};
 constexpr std::chrono::seconds kVerdictPatience{10};
 /// The longest wait, in an error, for the end of messages that may be under way.
 constexpr std::chrono::milliseconds kMovePatience{500};
+
+/// Returns the largest tag that MPI has for messages.
+uint64_t most_tag(MPI_Comm comm) {
+  int* most = nullptr;
+  int found = 0;
+  check_mpi(MPI_Comm_get_attr(comm, MPI_TAG_UB, &most, &found), "MPI_Comm_get_attr");
+  constexpr int kLeast = 32767;
+  return static_cast<uint64_t>(found != 0 ? *most : kLeast);
+}
 
 }  // namespace
 
@@ -52,6 +61,7 @@ class MpiGroup::ToldWait {
 MpiGroup::MpiGroup(MPI_Comm comm, std::vector<int> ranks, std::string lane, PlaneProcess& plane,
                    MpiProgress& progress)
     : comm_(comm),
+      most_tag_(most_tag(comm)),
       ranks_(std::move(ranks)),
       lane_(std::move(lane)),
       text_(group_text(ranks_, lane_)),
@@ -62,6 +72,21 @@ MpiGroup::MpiGroup(MPI_Comm comm, std::vector<int> ranks, std::string lane, Plan
   for (int position = 0; position < size(); ++position) {
     if (position != position_) others_.push_back(position);
   }
+}
+
+int MpiGroup::tag_of(const Fingerprint& mark, int64_t bytes) const {
+  const uint64_t call = mark.hash() ^ hash(std::as_bytes(std::span(&bytes, 1)));
+  return static_cast<int>(call % most_tag_);
+}
+
+void MpiGroup::receive(const Fingerprint& mark, const MpiPiece& piece,
+                       std::vector<MPI_Request>& requests) {
+  begin_receives(piece.memory, piece.bytes, piece.peer, tag_of(mark, piece.bytes), comm_, requests);
+}
+
+void MpiGroup::send(const Fingerprint& mark, const MpiPiece& piece,
+                    std::vector<MPI_Request>& requests) {
+  begin_sends(piece.memory, piece.bytes, piece.peer, tag_of(mark, piece.bytes), comm_, requests);
 }
 
 void MpiGroup::wait(const Fingerprint& mark, std::vector<MPI_Request>& messages, int64_t bytes,
@@ -125,13 +150,13 @@ void MpiGroup::exchange(const Fingerprint& mark, std::span<const MpiPiece> sends
   for (const MpiPiece& piece : receives) {
     if (piece.peer == position_) own = &piece;
     if (piece.peer == position_ || piece.bytes == 0) continue;
-    begin_receives(piece.memory, piece.bytes, piece.peer, kTag, comm_, requests_);
+    receive(mark, piece, requests_);
     bytes += piece.bytes;
   }
   for (const MpiPiece& piece : sends) {
     if (piece.bytes == 0) continue;
     if (piece.peer != position_) {
-      begin_sends(piece.memory, piece.bytes, piece.peer, kTag, comm_, requests_);
+      send(mark, piece, requests_);
     } else if (own != nullptr && own->memory != piece.memory) {
       std::memcpy(own->memory, piece.memory, static_cast<size_t>(piece.bytes));
     }

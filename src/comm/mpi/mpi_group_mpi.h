@@ -42,7 +42,6 @@ class MpiGroup {
   MpiGroup(MPI_Comm comm, std::vector<int> ranks, std::string lane, PlaneProcess& plane,
            MpiProgress& progress);
 
-  MPI_Comm comm() const { return comm_; }
   std::span<const int> ranks() const { return ranks_; }
   int size() const { return static_cast<int>(ranks_.size()); }
   int position() const { return position_; }
@@ -82,6 +81,11 @@ class MpiGroup {
     if (const auto failure = plane_.failure(lane_)) throw Error("{}", *failure);
   }
 
+  /// Begins to receive bytes within a call, or to send them, and adds the requests. Only messages of
+  /// equal calls match, because their tags are hashes of the call and the number of bytes. Open MPI
+  /// 4.1 writes a message that is too long past the end of the receiver's memory.
+  void receive(const Fingerprint& mark, const MpiPiece& piece, std::vector<MPI_Request>& requests);
+  void send(const Fingerprint& mark, const MpiPiece& piece, std::vector<MPI_Request>& requests);
   /// Waits for messages of MPI, which have so many bytes, and clears the list. `peers` are the
   /// positions of the ranks on which the wait depends; in a collective, all others. Throws Error if
   /// the wait cannot end, or if it lasts longer than the timeout; cancels the messages before.
@@ -106,10 +110,12 @@ class MpiGroup {
  private:
   class ToldWait;
 
+  int tag_of(const Fingerprint& mark, int64_t bytes) const;
   void throw_if_stuck(const Fingerprint& mark, std::span<const int> peers,
                       std::chrono::nanoseconds waited, ToldWait& told);
 
   MPI_Comm comm_;
+  uint64_t most_tag_;  // of MPI's messages
   std::vector<int> ranks_;
   std::string lane_;
   std::string text_;

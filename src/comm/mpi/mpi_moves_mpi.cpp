@@ -5,12 +5,10 @@
 #include <cstring>
 #include <vector>
 
-#include "comm/mpi/mpi_call_mpi.h"
 
 namespace tessera {
 namespace {
 
-constexpr int kMoveTag = 3;  // of MPI's messages
 /// The most ranks of a group in which each rank sends its small block to each other.
 constexpr int kMostDirect = 8;
 /// The most bytes of a block that is sent so.
@@ -68,10 +66,9 @@ void gather_in_rounds(MpiGroup& group, const Fingerprint& mark, std::byte* memor
   std::vector<MPI_Request> requests;
   for (int distance = 1; distance < size; distance *= 2) {
     const int64_t moved = std::min(distance, size - distance) * bytes;
-    begin_receives(slots + distance * bytes, moved, (group.position() + distance) % size, kMoveTag,
-                   group.comm(), requests);
-    begin_sends(slots, moved, (group.position() + size - distance) % size, kMoveTag, group.comm(),
-                requests);
+    group.receive(mark, {(group.position() + distance) % size, slots + distance * bytes, moved},
+                  requests);
+    group.send(mark, {(group.position() + size - distance) % size, slots, moved}, requests);
     group.wait(mark, requests, moved);
   }
   for (int distance = 1; distance < size; ++distance) {
@@ -129,15 +126,15 @@ void broadcast_bytes(MpiGroup& group, const Fingerprint& mark, std::byte* memory
   std::vector<MPI_Request> sends;
   const auto peer_of = [&](int other) { return (other + root) % size; };
   for (int64_t begin = 0; begin < bytes && links.parent >= 0; begin += segment) {
-    begin_receives(memory + begin, std::min(segment, bytes - begin), peer_of(links.parent),
-                   kMoveTag, group.comm(), receives.emplace_back());
+    group.receive(mark, {peer_of(links.parent), memory + begin, std::min(segment, bytes - begin)},
+                  receives.emplace_back());
   }
   size_t arrived = 0;
   for (int64_t begin = 0; begin < bytes; begin += segment) {
     const int64_t moved = std::min(segment, bytes - begin);
     if (links.parent >= 0) group.wait(mark, receives[arrived++], moved);
     for (const int child : links.children) {
-      begin_sends(memory + begin, moved, peer_of(child), kMoveTag, group.comm(), sends);
+      group.send(mark, {peer_of(child), memory + begin, moved}, sends);
     }
   }
   group.wait(mark, sends, bytes);

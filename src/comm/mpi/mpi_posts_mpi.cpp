@@ -12,17 +12,13 @@
 namespace tessera {
 namespace {
 
-constexpr int kPostTag = 2;  // of MPI's messages
 
 class MpiPost final : public TransportPost {
  public:
   MpiPost(MpiGroup& group, const MarkedMessage& message, bool sent)
       : TransportPost(message, sent), group_(group) {
-    if (sent) {
-      begin_sends(tensor().raw(), tensor().bytes(), peer(), kPostTag, group.comm(), requests);
-    } else {
-      begin_receives(tensor().raw(), tensor().bytes(), peer(), kPostTag, group.comm(), requests);
-    }
+    const MpiPiece piece{peer(), tensor().raw(), tensor().bytes()};
+    sent ? group.send(mark(), piece, requests) : group.receive(mark(), piece, requests);
     group.progress().begin_message();
   }
   ~MpiPost() override {

@@ -13,8 +13,6 @@
 namespace tessera {
 namespace {
 
-constexpr int kSumTag = 1;  // of MPI's messages
-
 /// A reader of a rank's piece of a whole. It copies only pieces that are not contiguous.
 class PieceReader {
  public:
@@ -104,8 +102,7 @@ void MpiSums::reduce_in_rounds(const Fingerprint& mark, const Tensor& to, Elemen
     const int64_t own = count(group_.position(), begin);
     for (int rank = 0; rank < ranks; ++rank) {
       if (rank == group_.position() || own == 0) continue;
-      current.receives.push_back(
-          begin_receive(arrived + offset(rank), own * element_bytes, rank, kSumTag, group_.comm()));
+      group_.receive(mark, {rank, arrived + offset(rank), own * element_bytes}, current.receives);
       current.addends[static_cast<size_t>(rank)] = arrived + offset(rank);
     }
     group_.wait(mark, current.sends, half_bytes);  // of the round before the last, from the same memory
@@ -117,8 +114,7 @@ void MpiSums::reduce_in_rounds(const Fingerprint& mark, const Tensor& to, Elemen
         current.addends[static_cast<size_t>(rank)] = part;
         continue;
       }
-      current.sends.push_back(
-          begin_send(part, elements * element_bytes, rank, kSumTag, group_.comm()));
+      group_.send(mark, {rank, const_cast<std::byte*>(part), elements * element_bytes}, current.sends);
     }
   };
   if (longest > 0) begin_round(0);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -35,6 +36,7 @@ void WaitBoard::add(int rank, PlaneWait wait) {
   const Key key{rank, wait.number};
   Wait added{.group = group_text(wait.ranks, wait.lane),
              .call = wait.mark.get().text(),
+             .hash = wait.mark.get().hash(),
              .deadline = Clock::now() + wait.remaining};
   added.of = std::move(wait);
   if (!waits_.emplace(key, std::move(added)).second) throw BadMessage("a rank waits twice");
@@ -75,27 +77,41 @@ void WaitBoard::break_group(const std::string& group, const std::string& why) {
   broken_.emplace(group, why);
 }
 
-/// Finds ranks of a group that wait in collectives of the same number which differ. The numbers
-/// must be the same: a rank may have ended a call, such as a broadcast, in which others still are.
+/// Finds ranks of a group that wait in collectives of the same number, or for messages of the same
+/// number and ranks, which differ. The numbers must be the same: a rank may have ended a call, such
+/// as a broadcast, in which others still are.
 void WaitBoard::find_differences() {
-  std::map<std::pair<std::string, int64_t>, std::vector<const std::pair<const Key, Wait>*>> same;
+  // By group, number, and ranks of a message.
+  std::map<std::tuple<std::string, int64_t, int, int>, std::vector<WaitMap::const_pointer>> same;
   for (const auto& entry : waits_) {
     const Fingerprint& mark = entry.second.of.mark.mark;
-    if (mark.collective == Collective::message) continue;
-    same[{entry.second.group, mark.sequence}].push_back(&entry);
+    const bool is_message = mark.collective == Collective::message;
+    same[{entry.second.group, mark.sequence, is_message ? mark.from : -1,
+          is_message ? mark.to : -1}]
+        .push_back(&entry);
   }
   for (const auto& [number, waits] : same) {
     const auto is_other = [&](const auto* entry) {
-      return entry->second.call != waits.front()->second.call ||
-             entry->second.of.mark.mark.hash() != waits.front()->second.of.mark.mark.hash();
+      return entry->second.hash != waits.front()->second.hash;
     };
     if (std::ranges::none_of(waits, is_other)) continue;
+    const auto& [group, sequence, from, to] = number;
+    if (from >= 0) {
+      const auto wait_of = [&](int rank) {
+        return std::ranges::find(waits, rank, [](const auto* entry) { return entry->first.first; });
+      };
+      const auto sender = wait_of(from), receiver = wait_of(to);
+      if (sender == waits.end() || receiver == waits.end()) continue;
+      break_group(group, different_messages_text(group, from, (*sender)->second.call, to,
+                                                 (*receiver)->second.call));
+      continue;
+    }
     std::vector<std::string> calls;
     for (const auto* entry : waits) {
       calls.push_back(
           fmt::format("{} made {}", functions_.text(entry->first.first), entry->second.call));
     }
-    break_group(number.first, disagreement_text(number.first, calls));
+    break_group(group, disagreement_text(group, calls));
   }
 }
 

@@ -67,8 +67,11 @@ class WaitBoard {
     PlaneWait of;
     std::string group;  // group_text()
     std::string call;   // Fingerprint::text()
+    uint64_t hash = 0;  // Fingerprint::hash()
     Clock::time_point deadline;
   };
+
+  using WaitMap = std::map<Key, Wait>;
 
   void watch(const std::stop_token& stop);
   // The caller holds the lock.
@@ -83,7 +86,7 @@ class WaitBoard {
   const Functions functions_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable_any changed_;
-  std::map<Key, Wait> waits_;
+  WaitMap waits_;
   std::map<std::string, std::string> broken_;  // by group: why its waits cannot end
   std::map<int, Clock::time_point> ended_;     // by rank: when it ended
   std::jthread watcher_;                       // runs watch()
