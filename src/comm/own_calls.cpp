@@ -36,6 +36,11 @@ void OwnCalls::withdraw(int rank, std::string group, std::string why) {
   withdrawn_.try_emplace({rank, std::move(group)}, std::move(why), Clock::now());
 }
 
+bool OwnCalls::has_withdrawn(int rank, const std::string& group) const {
+  const std::scoped_lock lock(mutex_);
+  return !withdrawn_.empty() && withdrawn_.contains({rank, group});
+}
+
 std::optional<std::string> OwnCalls::withdrawn(int rank, const std::string& group) const {
   const std::scoped_lock lock(mutex_);
   const auto found = withdrawn_.find({rank, group});

@@ -46,6 +46,7 @@ class OwnCalls {
 
   /// Notes that `rank` has withdrawn a message in a group: group_text(), and the error.
   void withdraw(int rank, std::string group, std::string why);
+  bool has_withdrawn(int rank, const std::string& group) const;
   /// Returns the error of messages with `rank` in a group, because `rank` has withdrawn one of them
   /// more than kEndGrace ago; none if it has not.
   std::optional<std::string> withdrawn(int rank, const std::string& group) const;

@@ -74,29 +74,37 @@ MpiGroup::MpiGroup(MPI_Comm comm, std::vector<int> ranks, std::string lane, Plan
   }
 }
 
-int MpiGroup::tag_of(const Fingerprint& mark, int64_t bytes) const {
-  const uint64_t call = mark.hash() ^ hash(std::as_bytes(std::span(&bytes, 1)));
-  return static_cast<int>(call % most_tag_);
+int MpiGroup::tag_of(uint64_t call, int64_t bytes) const {
+  return static_cast<int>(hash(std::as_bytes(std::span(&bytes, 1)), call) % most_tag_);
 }
 
-void MpiGroup::receive(const Fingerprint& mark, const MpiPiece& piece,
+void MpiGroup::receive(uint64_t call, const MpiPiece& piece,
                        std::vector<MPI_Request>& requests) {
-  begin_receives(piece.memory, piece.bytes, piece.peer, tag_of(mark, piece.bytes), comm_, requests);
+  begin_receives(piece.memory, piece.bytes, piece.peer, tag_of(call, piece.bytes), comm_, requests);
 }
 
-void MpiGroup::send(const Fingerprint& mark, const MpiPiece& piece,
+void MpiGroup::send(uint64_t call, const MpiPiece& piece,
                     std::vector<MPI_Request>& requests) {
-  begin_sends(piece.memory, piece.bytes, piece.peer, tag_of(mark, piece.bytes), comm_, requests);
+  begin_sends(piece.memory, piece.bytes, piece.peer, tag_of(call, piece.bytes), comm_, requests);
 }
 
 void MpiGroup::wait(const Fingerprint& mark, std::vector<MPI_Request>& messages, int64_t bytes,
                     std::span<const int> peers) {
+  // A message that was withdrawn may arrive, but its memory may have been used for something else.
+  const auto is_withdrawn = [&] {
+    return mark.collective == Collective::message &&
+           std::ranges::any_of(peers, [&](int peer) {
+             return plane_.own_calls().has_withdrawn(ranks_[static_cast<size_t>(peer)], text_);
+           });
+  };
   for (int polls = 0; polls < kBriefPolls; ++polls) {
-    if (are_done(messages)) return messages.clear();
+    if (!are_done(messages)) continue;
+    if (is_withdrawn()) break;
+    return messages.clear();
   }
   ToldWait told(plane_);
   try {
-    for (Backoff backoff(bytes); !are_done(messages); backoff.wait()) {
+    for (Backoff backoff(bytes); !are_done(messages) || is_withdrawn(); backoff.wait()) {
       throw_if_stuck(mark, peers, backoff.waited(), told);
     }
   } catch (...) {
@@ -150,13 +158,13 @@ void MpiGroup::exchange(const Fingerprint& mark, std::span<const MpiPiece> sends
   for (const MpiPiece& piece : receives) {
     if (piece.peer == position_) own = &piece;
     if (piece.peer == position_ || piece.bytes == 0) continue;
-    receive(mark, piece, requests_);
+    receive(call_hash_, piece, requests_);
     bytes += piece.bytes;
   }
   for (const MpiPiece& piece : sends) {
     if (piece.bytes == 0) continue;
     if (piece.peer != position_) {
-      send(mark, piece, requests_);
+      send(call_hash_, piece, requests_);
     } else if (own != nullptr && own->memory != piece.memory) {
       std::memcpy(own->memory, piece.memory, static_cast<size_t>(piece.bytes));
     }

@@ -52,14 +52,15 @@ class MpiGroup {
   /// Runs a call. If it throws an error, the group is broken: later calls throw the same at once.
   /// MPI may then still use the memory of `operands`, which is kept.
   template <typename Body>
-  void call(const Fingerprint& mark, std::initializer_list<Tensor> operands, Body&& body) {
+  void call(const Fingerprint& mark, std::initializer_list<const Tensor*> operands, Body&& body) {
     throw_if_failed();
+    call_hash_ = mark.hash();
     plane_.own_calls().note(*calls_, [&](CallRecord& last) { last.begin(mark); });
     try {
       body();
     } catch (const std::exception& error) {
       if (!failure_) failure_ = error.what();
-      for (const Tensor& operand : operands) keep(operand);
+      for (const Tensor* const operand : operands) keep(*operand);
       plane_.own_calls().note(*calls_, [](CallRecord& last) { last.fail(); });
       throw;
     }
@@ -84,8 +85,10 @@ class MpiGroup {
   /// Begins to receive bytes within a call, or to send them, and adds the requests. Only messages of
   /// equal calls match, because their tags are hashes of the call and the number of bytes. Open MPI
   /// 4.1 writes a message that is too long past the end of the receiver's memory.
-  void receive(const Fingerprint& mark, const MpiPiece& piece, std::vector<MPI_Request>& requests);
-  void send(const Fingerprint& mark, const MpiPiece& piece, std::vector<MPI_Request>& requests);
+  void receive(uint64_t call, const MpiPiece& piece, std::vector<MPI_Request>& requests);
+  void send(uint64_t call, const MpiPiece& piece, std::vector<MPI_Request>& requests);
+  /// Returns Fingerprint::hash() of the call that runs, for receive() and send().
+  uint64_t call_hash() const { return call_hash_; }
   /// Waits for messages of MPI, which have so many bytes, and clears the list. `peers` are the
   /// positions of the ranks on which the wait depends; in a collective, all others. Throws Error if
   /// the wait cannot end, or if it lasts longer than the timeout; cancels the messages before.
@@ -110,7 +113,7 @@ class MpiGroup {
  private:
   class ToldWait;
 
-  int tag_of(const Fingerprint& mark, int64_t bytes) const;
+  int tag_of(uint64_t call, int64_t bytes) const;
   void throw_if_stuck(const Fingerprint& mark, std::span<const int> peers,
                       std::chrono::nanoseconds waited, ToldWait& told);
 
@@ -124,6 +127,7 @@ class MpiGroup {
   OwnCalls::GroupCalls* calls_;
   int position_;
   std::vector<int> others_;  // the positions of all ranks but this one
+  uint64_t call_hash_ = 0;
   std::vector<MPI_Request> requests_;
   std::optional<std::string> failure_;
   std::optional<std::chrono::steady_clock::time_point> withdrawal_deadline_;

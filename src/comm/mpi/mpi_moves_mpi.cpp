@@ -66,9 +66,9 @@ void gather_in_rounds(MpiGroup& group, const Fingerprint& mark, std::byte* memor
   std::vector<MPI_Request> requests;
   for (int distance = 1; distance < size; distance *= 2) {
     const int64_t moved = std::min(distance, size - distance) * bytes;
-    group.receive(mark, {(group.position() + distance) % size, slots + distance * bytes, moved},
+    group.receive(group.call_hash(), {(group.position() + distance) % size, slots + distance * bytes, moved},
                   requests);
-    group.send(mark, {(group.position() + size - distance) % size, slots, moved}, requests);
+    group.send(group.call_hash(), {(group.position() + size - distance) % size, slots, moved}, requests);
     group.wait(mark, requests, moved);
   }
   for (int distance = 1; distance < size; ++distance) {
@@ -126,7 +126,7 @@ void broadcast_bytes(MpiGroup& group, const Fingerprint& mark, std::byte* memory
   std::vector<MPI_Request> sends;
   const auto peer_of = [&](int other) { return (other + root) % size; };
   for (int64_t begin = 0; begin < bytes && links.parent >= 0; begin += segment) {
-    group.receive(mark, {peer_of(links.parent), memory + begin, std::min(segment, bytes - begin)},
+    group.receive(group.call_hash(), {peer_of(links.parent), memory + begin, std::min(segment, bytes - begin)},
                   receives.emplace_back());
   }
   size_t arrived = 0;
@@ -134,7 +134,7 @@ void broadcast_bytes(MpiGroup& group, const Fingerprint& mark, std::byte* memory
     const int64_t moved = std::min(segment, bytes - begin);
     if (links.parent >= 0) group.wait(mark, receives[arrived++], moved);
     for (const int child : links.children) {
-      group.send(mark, {peer_of(child), memory + begin, moved}, sends);
+      group.send(group.call_hash(), {peer_of(child), memory + begin, moved}, sends);
     }
   }
   group.wait(mark, sends, bytes);

@@ -1,6 +1,7 @@
 #include "comm/mpi/mpi_posts_mpi.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <exception>
 #include <vector>
 
@@ -18,7 +19,8 @@ class MpiPost final : public TransportPost {
   MpiPost(MpiGroup& group, const MarkedMessage& message, bool sent)
       : TransportPost(message, sent), group_(group) {
     const MpiPiece piece{peer(), tensor().raw(), tensor().bytes()};
-    sent ? group.send(mark(), piece, requests) : group.receive(mark(), piece, requests);
+    const uint64_t call = mark().hash();
+    sent ? group.send(call, piece, requests) : group.receive(call, piece, requests);
     group.progress().begin_message();
   }
   ~MpiPost() override {

@@ -9,8 +9,8 @@
 namespace tessera {
 
 /// A thread that lets MPI move posted messages while this process computes, or waits elsewhere: MPI
-/// moves data only in calls of MPI. It polls a thousand times a second while messages are posted,
-/// and else four times.
+/// moves data only in calls of MPI. In times of messages it polls a thousand times a second, and
+/// else four times.
 class MpiProgress {
  public:
   MpiProgress() : thread_([this](const std::stop_token& stop) { run(stop); }) {}
@@ -26,6 +26,7 @@ class MpiProgress {
   void run(const std::stop_token& stop);
 
   std::atomic<int> messages_ = 0;
+  std::atomic<bool> is_idle_ = false;  // the thread polls four times a second
   std::mutex mutex_;
   std::condition_variable_any posted_;
   std::jthread thread_;

@@ -27,7 +27,7 @@ class MpiTransport final : public Transport {
 
   void all_gather(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
                   const Tensor& to) override {
-    group_.call(mark, {from, to}, [&] {
+    group_.call(mark, {&from, &to}, [&] {
       if (layout.all_contiguous()) {
         gather_in_place(mark, layout, from, to);
       } else {
@@ -39,14 +39,14 @@ class MpiTransport final : public Transport {
 
   void reduce_scatter(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
                       const Tensor& to) override {
-    group_.call(mark, {from, to}, [&] {
+    group_.call(mark, {&from, &to}, [&] {
       sums_.reduce_scatter(mark, layout, from, to);
       count_received((ranks() - 1) * to.bytes());
     });
   }
 
   void all_reduce(const Fingerprint& mark, const Tensor& from, const Tensor& to) override {
-    group_.call(mark, {from, to}, [&] {
+    group_.call(mark, {&from, &to}, [&] {
       const auto begin_of = [&](int rank) { return slice_begin(to.elements(), ranks(), rank); };
       if (ranks() * from.bytes() <= kSmallSumBytes) {
         reduce_wholes(mark, from, to);
@@ -60,7 +60,7 @@ class MpiTransport final : public Transport {
   }
 
   void all_to_all(const Fingerprint& mark, const Tensor& from, const Tensor& to) override {
-    group_.call(mark, {from, to}, [&] {
+    group_.call(mark, {&from, &to}, [&] {
       const std::vector<int64_t> one_each(static_cast<size_t>(ranks()), 1);
       exchange_rows(mark, from, one_each, to, one_each, to.bytes() / ranks());
     });
@@ -68,14 +68,14 @@ class MpiTransport final : public Transport {
 
   void all_to_all_rows(const Fingerprint& mark, const Tensor& from, std::span<const int64_t> sent,
                        const Tensor& to, std::span<const int64_t> received_rows) override {
-    group_.call(mark, {from, to}, [&] {
+    group_.call(mark, {&from, &to}, [&] {
       const int64_t row_bytes = to.shape().with_dim(0, 1).elements() * dtype_size(to.dtype());
       exchange_rows(mark, from, sent, to, received_rows, row_bytes);
     });
   }
 
   void broadcast(const Fingerprint& mark, int root, const Tensor& tensor) override {
-    group_.call(mark, {tensor}, [&] {
+    group_.call(mark, {&tensor}, [&] {
       broadcast_bytes(group_, mark, tensor.raw(), tensor.bytes(), root);
       if (root != position()) count_received(tensor.bytes());
     });
