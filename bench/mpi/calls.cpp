@@ -37,16 +37,15 @@ struct Operands {
   }
 
   /// Sends to the next rank, and receives from the one before.
-  template <typename Send>
-  void message(Send&& send) const {
+  void message() const {
     const int own_position = group.position();
     std::array<MPI_Request, 2> requests{};
     check_mpi(MPI_Irecv(to.raw(), whole, MPI_FLOAT, (own_position + ranks - 1) % ranks, 0, plain,
                         requests.data()),
               "MPI_Irecv");
     check_mpi(
-        send(from.raw(), whole, MPI_FLOAT, (own_position + 1) % ranks, 0, plain, &requests[1]),
-        "a message of MPI");
+        MPI_Isend(from.raw(), whole, MPI_FLOAT, (own_position + 1) % ranks, 0, plain, &requests[1]),
+        "MPI_Isend");
     check_mpi(MPI_Waitall(2, requests.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
   }
 
@@ -114,10 +113,6 @@ ComparedCalls compared_calls(Collective collective, int64_t bytes, Communicator&
       calls.plain = [on] {
         check_mpi(MPI_Bcast(on->to.raw(), on->whole, MPI_FLOAT, 0, on->plain), "MPI_Bcast");
       };
-      calls.alike = [on, plain_call = calls.plain] {
-        check_mpi(MPI_Barrier(on->plain), "MPI_Barrier");
-        plain_call();
-      };
       break;
     case Collective::message:
       calls.ours = [on] {
@@ -126,8 +121,7 @@ ComparedCalls compared_calls(Collective collective, int64_t bytes, Communicator&
         const Message receive{(own + on->ranks - 1) % on->ranks, on->to};
         on->group.exchange("bench", std::span(&send, 1), std::span(&receive, 1));
       };
-      calls.plain = [on] { on->message(MPI_Isend); };
-      calls.alike = [on] { on->message(MPI_Issend); };
+      calls.plain = [on] { on->message(); };
       break;
     default:
       throw InternalError("a collective that is not measured");

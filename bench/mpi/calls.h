@@ -16,8 +16,7 @@ struct ComparedCalls {
   std::function<void()> ours;
   /// MPI's own call.
   std::function<void()> plain;
-  /// MPI's calls that do all that ours does, without comparing the calls of the ranks: sums in the
-  /// order of the ranks, and a return when the others are there. Empty if the plain call does.
+  /// MPI's calls that take sums in the order of the ranks, as ours does. Empty if there are no sums.
   std::function<void()> alike;
   int64_t bytes = 0;  ///< of the whole, or of a message
 };

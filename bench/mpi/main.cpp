@@ -29,6 +29,7 @@ struct Arguments {
                                  "1MiB", "4MiB", "16MiB", "64MiB"};
   int rounds = 15;
   double seconds = 0.01;  // of a round of one program
+  bool checks = false;     // compare each call
   bool json = false;
 };
 
@@ -96,6 +97,7 @@ void run(const Arguments& arguments, Processes& processes) {
   std::vector<int> members(static_cast<size_t>(processes.ranks()));
   std::iota(members.begin(), members.end(), 0);
   Communicator group = processes.group(members, "bench");
+  group.compare_calls(arguments.checks);
   MPI_Comm comm = MPI_COMM_NULL;
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup");
   Table table({"collective", "bytes", "beside", "its us", "our us", "ratio", "of the best"});
@@ -139,6 +141,7 @@ int compare(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--seconds", arguments.seconds, "About how long a program calls in a turn")
       ->capture_default_str();
+  app.add_flag("--checks", arguments.checks, "Compare each call, as run.check_calls does");
   app.add_flag("--json", arguments.json, "All times of all rounds");
   CLI11_PARSE(app, argc, argv);
   // MPI's own sums take memory at each call. It shall not come from the system, page by page, each

@@ -40,12 +40,24 @@ std::string timeout_text(std::string_view mark, std::string_view group,
       fmt::join(last_calls, "; "));
 }
 
-std::string ended_text(const Fingerprint& mark, std::string_view group, std::span<const int> ranks,
+std::string not_carried_text(std::string_view mark, std::string_view group,
+                             std::chrono::milliseconds timeout) {
+  return fmt::format(
+      "{} of {}: {} all ranks wait in it, and the network does not carry it. Look at the links "
+      "between the machines",
+      mark, group, waited_text(timeout));
+}
+
+std::string silent_text(std::string_view rank) {
+  return fmt::format("{} does not answer: it is stopped, or gone, or cannot be reached", rank);
+}
+
+std::string ended_text(std::string_view mark, std::string_view group, std::span<const int> ranks,
                        std::span<const std::string> last_calls) {
   return fmt::format(
       "{} of {}: {} ended without it. {}. All ranks of a group must make the same calls in the "
       "same order",
-      mark.text(), group, ranks_text(ranks), fmt::join(last_calls, "; "));
+      mark, group, ranks_text(ranks), fmt::join(last_calls, "; "));
 }
 
 std::string withdrawn_text(const Fingerprint& mark, std::string_view group, int rank) {

@@ -38,8 +38,15 @@ std::string timeout_text(std::string_view mark, std::string_view group,
                          std::chrono::milliseconds timeout, std::span<const int> waiting,
                          std::span<const int> missing, std::span<const std::string> last_calls);
 
+/// Returns the error of a call in which all ranks have waited for so long.
+std::string not_carried_text(std::string_view mark, std::string_view group,
+                             std::chrono::milliseconds timeout);
+
+/// Returns what is said of a rank that does not answer. `rank` is its name in messages.
+std::string silent_text(std::string_view rank);
+
 /// Returns the error of a call that needs `ranks`, which have ended. `last_calls` is as above.
-std::string ended_text(const Fingerprint& mark, std::string_view group, std::span<const int> ranks,
+std::string ended_text(std::string_view mark, std::string_view group, std::span<const int> ranks,
                        std::span<const std::string> last_calls);
 
 /// Returns the error of a rank that waits for a message which `rank`, its other rank, has

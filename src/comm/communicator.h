@@ -140,6 +140,8 @@ class Communicator {
   /// `hashes` are those of the list; another call throws InternalError. None ends that: any call
   /// may come, and the ranks compare each.
   void expect_calls(std::optional<std::vector<uint64_t>> hashes);
+  /// Sets whether the ranks compare each call: see Transport::compare_calls().
+  void compare_calls(bool each) { transport_->compare_calls(each); }
 
   /// Throws Error if no more calls can be made, because a call or the work of a rank failed.
   void throw_if_broken() { transport_->throw_if_broken(); }

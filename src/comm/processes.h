@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <span>
@@ -45,6 +46,11 @@ class Processes {
   virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
   virtual std::chrono::milliseconds timeout() const = 0;
 
+  /// Lets the ranks compare each call of all groups, whatever Transport::compare_calls() says
+  /// (run.check_calls). All ranks call it with the same value.
+  void check_calls(bool each) { checks_calls_ = each; }
+  bool checks_calls() const { return checks_calls_; }
+
   /// Returns this rank's communicator in a group: an ordered list of ranks, one of which is this
   /// rank. All ranks of the group ask for it with the same list, and each waits for the others.
   /// Throws Error that names ranks which list the group in another order or do not come in time.
@@ -70,6 +76,9 @@ class Processes {
   /// Ends all processes of the run at once, this process with `status`. After report_end(), one
   /// rank prints which ranks have not ended, unless an error already says so.
   [[noreturn]] virtual void abort(int status) = 0;
+
+ private:
+  std::atomic<bool> checks_calls_ = false;
 };
 
 /// Joins the processes that were started together with this process, and returns them; null if it

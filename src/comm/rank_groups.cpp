@@ -42,7 +42,7 @@ Communicator& RankGroups::find_or_make(std::vector<int> ranks, std::string_view 
   const auto known = communicators_.find(key);
   if (known != communicators_.end()) return known->second;
   Communicator& communicator = communicators_.emplace(key, join_(key.first, lane)).first->second;
-  if (accelerator_ != nullptr && lane != kControlLane) {
+  if (accelerator_ != nullptr && lane != kControlLane && lane != kStateLane) {
     const std::string own_lane = fmt::format("{} of devices", lane);
     connect_devices(
         communicator, [&] { return join_(key.first, own_lane); }, *accelerator_, timeout_);

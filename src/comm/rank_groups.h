@@ -16,8 +16,11 @@
 
 namespace tessera {
 
-/// The lane on which ranks agree between the steps of their programs, and gather their state.
+/// The lane on which ranks agree between the steps of their programs. The control plane moves its
+/// bytes, so these are few.
 inline constexpr std::string_view kControlLane = "control";
+/// The lane on which ranks that hold copies of the state share what one of them has read.
+inline constexpr std::string_view kStateLane = "state";
 
 /// The communicators of one rank of a mesh: one for each group of ranks and each lane. A *lane* is
 /// the name of a sequence of calls that has its own order, such as kControlLane. Ranks need not
@@ -37,7 +40,7 @@ class RankGroups {
         end_work_(std::move(end_work)) {}
 
   /// Lets communicators that are made from now on take operands in this accelerator's memory (see
-  /// connect_devices()), except on kControlLane. The accelerator must outlive their calls.
+  /// connect_devices()), except on kControlLane and kStateLane. The accelerator must outlive their calls.
   void use_devices(Accelerator& accelerator, std::chrono::milliseconds timeout) {
     accelerator_ = &accelerator;
     timeout_ = timeout;

@@ -29,6 +29,7 @@ struct RunSection {
   /// The steps between comparisons of the data that several ranks must hold alike; 0: never.
   int64_t check_replicas = 0;
   int64_t rank_timeout = 1800;  ///< seconds that a rank waits for the others
+  bool check_calls = false;     ///< processes compare each call before they make it
   int64_t trace_step = 0;       ///< the step whose trace is written to trace.json; 0: none
   bool tensorboard = true;      ///< write TensorBoard's events to tensorboard/
   /// The file that `tessera bench all` wrote. MFU refers to its rate of matrix products. Empty: the

@@ -212,6 +212,7 @@ std::optional<ScheduleMeasurement> measure_schedule(const RunConfig& config, con
                                                     const PassLengths& lengths,
                                                     const Repeats& repeats, Processes& processes) {
   processes.set_timeout(std::chrono::seconds(config.run.rank_timeout));
+  processes.check_calls(config.run.check_calls);
   RankGroups groups = groups_of(mesh, processes);
   const RankControl control = control_of(groups, processes);
   require_same_start(config, processes, control);

@@ -55,6 +55,7 @@ std::optional<CheckpointEvaluation> evaluate_as_process(CheckpointEvaluationOpti
   require_same(facts, processes, control);
   require_same_data(task->data, processes, control);
   processes.set_timeout(std::chrono::seconds(task->model.config.run.rank_timeout));
+  processes.check_calls(task->model.config.run.check_calls);
   CheckpointEvaluation result;
   control.on_first([&] { result = task->report(); });
   RankGroups groups = groups_of(task->mesh, processes);

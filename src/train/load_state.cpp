@@ -57,7 +57,7 @@ class Readers {
         readers_.push_back({.reads = true});
         continue;
       }
-      Communicator& group = groups.over(axes, kControlLane);
+      Communicator& group = groups.over(axes, kStateLane);
       std::vector<int64_t>& group_loads = loads[&group];
       group_loads.resize(static_cast<size_t>(group.size()));
       const auto least = std::ranges::min_element(group_loads);

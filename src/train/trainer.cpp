@@ -205,6 +205,7 @@ TrainReport train(const RunConfig& config, const TrainOptions& options, const Lo
   };
   if (options.processes != nullptr) {
     options.processes->set_timeout(timeout);
+    options.processes->check_calls(resolved.run.check_calls);
     RankGroups groups = groups_of(mesh, *options.processes);
     const RankControl control = control_of(groups, *options.processes);
     require_same_start(config, *options.processes, control);

@@ -283,6 +283,7 @@ Verification verify(const LayoutTrial& trial, const TrialBatches& batches, const
 std::optional<Verification> verify_as_process(const RunConfig& config, const Mesh& mesh,
                                               const VerifyOptions& options, Processes& processes) {
   processes.set_timeout(std::chrono::seconds(config.run.rank_timeout));
+  processes.check_calls(config.run.check_calls);
   LayoutProcesses ranks(config, mesh, processes);
   const std::vector<TrialSize> sizes = trial_sizes(config, mesh, options.context);
   const size_t within = first_within_work(config, mesh, sizes, options.steps, options.work_limit);

@@ -1,15 +1,21 @@
 // What somebody does at the port by which processes meet, or in the place of one of them.
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdint>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <future>
+#include <iterator>
 #include <list>
 #include <memory>
 #include <optional>
 #include <random>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -17,6 +23,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,6 +31,8 @@
 #include "comm/tcp/first_process.h"
 #include "comm/tcp/other_process.h"
 #include "comm/tcp/tcp_hello.h"
+#include "comm/tcp/tcp_messages.h"
+#include "comm/tcp/wire.h"
 #include "comm/tcp_support.h"
 #include "support/error_of.h"
 #include "support/fork_child.h"
@@ -325,6 +334,160 @@ TEST(TcpStrangers, TakeNoDescriptorThatARankNeeds) {
   ::kill(stranger, SIGKILL);
   ::waitpid(stranger, nullptr, 0);
   for (const int end : many_have_come) ::close(end);
+}
+
+/// Returns the value of a line of /proc/self/status, in KiB.
+int64_t status_kib(std::string_view name) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(name)) return std::stoll(line.substr(name.size() + 1));
+  }
+  return -1;
+}
+
+int64_t open_descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return std::distance(begin(all), end(all));
+}
+
+/// Somebody who connects often to the port of a first rank.
+class Flood {
+ public:
+  Flood(TcpAddress address, uint32_t seed) : address_(std::move(address)), random_(seed) {}
+
+  /// Connects once, and sends something. Leaves some connections open, and closes others at once.
+  void connect() {
+    try {
+      TcpSocket socket = TcpSocket::connect(address_, kPatience);
+      // Closed connections then leave nothing behind in the system.
+      const linger at_once{.l_onoff = 1, .l_linger = 0};
+      ::setsockopt(socket.descriptor(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+      send(socket);
+      if (any(9) == 0) open_.push_back(std::move(socket));
+      if (open_.size() > 100) open_.pop_front();
+    } catch (const ConnectionLost&) {  // the first rank has closed it
+    }
+  }
+
+ private:
+  uint64_t any(uint64_t most) { return std::uniform_int_distribution<uint64_t>(0, most)(random_); }
+  std::vector<std::byte> any_bytes(size_t count) {
+    std::vector<std::byte> bytes(count);
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random_());
+    return bytes;
+  }
+
+  /// Returns the hello of a process that says that it is rank 1, with the proof for a challenge.
+  static std::vector<std::byte> hello(const TcpChallenge& challenge, std::string_view token,
+                                      TcpPurpose purpose) {
+    WireWriter writer;
+    writer.put(challenge[0]);
+    for (size_t i = 1; i < sizeof(uint64_t); ++i) writer.put(challenge[i]);  // the version
+    writer.put(purpose);
+    writer.put(2);  // ranks
+    writer.put(1);  // rank
+    writer.put(std::array<char, 256>{"stranger"});
+    writer.put(TcpNonce{});
+    writer.put(TcpNonce{});
+    writer.put(prove(token, TcpSide::other, challenge, writer.bytes()));
+    return {writer.bytes().begin(), writer.bytes().end()};
+  }
+
+  void send(TcpSocket& socket) {
+    const auto purpose = static_cast<TcpPurpose>(any(1));
+    switch (any(6)) {
+      case 0:  // nothing
+        return;
+      case 1:
+        return socket.send(any_bytes(any(1000)));
+      case 2: {  // a huge length, and a little of it
+        const int64_t length = INT64_MAX >> any(40);
+        socket.send(std::as_bytes(std::span(&length, 1)));
+        return socket.send(any_bytes(any(100)));
+      }
+      case 3: {  // without the secret
+        TcpChallenge challenge;
+        socket.receive(challenge);
+        return socket.send(hello(challenge, any(1) == 0 ? "" : "another secret", purpose));
+      }
+      case 4: {  // what a rank would have sent on another connection: a letter that is replayed
+        TcpChallenge challenge;
+        socket.receive(challenge);
+        if (recorded_.empty()) {
+          recorded_ = hello(challenge, kToken, purpose);
+          recorded_for_ = challenge;
+        }
+        if (challenge != recorded_for_) return socket.send(recorded_);
+        return;
+      }
+      case 5: {  // a true letter of which a byte is another
+        TcpChallenge challenge;
+        socket.receive(challenge);
+        std::vector<std::byte> bytes = hello(challenge, kToken, purpose);
+        bytes[any(bytes.size() - 1)] ^= std::byte{1};
+        return socket.send(bytes);
+      }
+      case 6: {  // a hello, and what only members may say
+        socket.send(any_bytes(kHelloBytes + sizeof(TcpProof)));
+        WireWriter abort;
+        abort.put(MemberMessage::abort);
+        abort.put(1);
+        return send_message(socket, abort);
+      }
+      default:
+        return;
+    }
+  }
+
+  TcpAddress address_;
+  std::mt19937_64 random_;
+  std::vector<std::byte> recorded_;  // a hello of a rank
+  TcpChallenge recorded_for_{};
+  std::list<TcpSocket> open_;
+};
+
+/// Many thousand connections of strangers. TESSERA_ROUNDS=100 in the environment makes 100,000.
+TEST(TcpStrangers, ByTheThousandTakeNoRankAndLittleMemory) {
+  constexpr int kEachRound = 1000;
+  constexpr int kThreads = 2;
+  const char* given = std::getenv("TESSERA_ROUNDS");
+  const int rounds = given == nullptr ? 3 : std::stoi(given);
+  const TcpAddress address = free_address();
+  const int64_t descriptors_before = open_descriptors();
+  std::jthread first([&] {
+    FirstProcess processes(address, 2, "host0", kToken, kPatience + std::chrono::seconds(rounds));
+    EXPECT_EQ(processes.hosts()[1], "host1");
+    step(processes);
+    end_well(processes);
+  });
+  int64_t most_descriptors = 0;
+  int64_t memory_before = 0;
+  {
+    std::vector<Flood> floods;
+    for (int i = 0; i < kThreads; ++i) floods.emplace_back(address, i);
+    for (int round = 0; round < rounds; ++round) {
+      {
+        std::vector<std::jthread> threads;
+        for (Flood& flood : floods) {
+          threads.emplace_back([&flood] {
+            for (int i = 0; i < kEachRound / kThreads; ++i) flood.connect();
+          });
+        }
+      }
+      most_descriptors = std::max(most_descriptors, open_descriptors());
+      if (round == 0) memory_before = status_kib("VmRSS:");
+    }
+  }
+  // Both ends of the strangers' connections are in this process.
+  const int64_t of_strangers = kThreads * 101;
+  const auto of_first = static_cast<int64_t>(HandshakeLimits().max_connections) + 8;
+  EXPECT_LE(most_descriptors, descriptors_before + of_strangers + of_first);
+#ifndef __SANITIZE_ADDRESS__
+  EXPECT_LT(status_kib("VmRSS:"), memory_before + 16 * 1024);
+#endif
+  OtherProcess processes(address, 2, 1, "host1", kToken, kPatience);
+  step(processes);
+  end_well(processes);
 }
 
 /// A rank that announces a long message and sends little of it takes no memory for it.

@@ -46,6 +46,7 @@ const std::vector<Example>& examples() {
       {"run.deterministic", {"run.deterministic=false"}, {}, {"run.device=cuda"}, "\"cpu\""},
       {"run.graphs", {"run.graphs=true"}, {}, {"run.device=cuda"}, "\"cpu\""},
       {"run.check_replicas", {"run.check_replicas=5"}, {}, {}, "one rank", 1, 2},
+      {"run.check_calls", {"run.check_calls=true"}, {}, {}, "one rank", 1, 2},
       {"run.rank_timeout", {"run.rank_timeout=5"}, {}, {}, "one rank", 1, 2},
       {"run.trace_step", {"run.trace_step=40"}, {"train.steps=30"}, {}, "after step 30"},
       {"train.recompute", {"train.recompute=[\"experts\"]"}, kDense, kExperts, "a dense model"},

@@ -76,13 +76,12 @@ std::string Meeting::missing_text(const Fingerprint& mark, std::span<const size_
                                   bool have_ended, std::chrono::milliseconds timeout) const {
   std::vector<int> waiting;
   std::vector<int> missing_ranks;
-  std::vector<std::string> last_calls;
   for (size_t position = 0; position < ranks_.size(); ++position) {
     const bool is_missing = std::ranges::find(missing, position) != missing.end();
     (is_missing ? missing_ranks : waiting).push_back(ranks_[position]);
-    if (is_missing) last_calls.push_back(about_.describe(ranks_[position]));
   }
-  if (have_ended) return ended_text(mark, text(), missing_ranks, last_calls);
+  const std::vector<std::string> last_calls = about_.describe(missing_ranks);
+  if (have_ended) return ended_text(mark.text(), text(), missing_ranks, last_calls);
   // A message has two ranks. If one of them is missing, only the other has waited.
   if (mark.collective == Collective::message) {
     waiting = {missing_ranks.front() == mark.to ? mark.from : mark.to};

@@ -98,7 +98,7 @@ World::Group& World::join(int rank, std::span<const int> ranks, std::string_view
         std::vector<int>(ranks.begin(), ranks.end()), std::string(lane),
         Meeting::AboutRanks{
             .text = [this](int other) { return text(other); },
-            .describe = [this](int other) { return describe(other); },
+            .describe = [this](std::span<const int> others) { return describe(others); },
             .timeout = [this](int other) { return timeouts_[static_cast<size_t>(other)].load(); }});
     for (const int ended : ended_) end_in(*meeting, ended);
     std::vector<int> members(ranks.begin(), ranks.end());
@@ -121,6 +121,11 @@ World::Group& World::join(int rank, std::span<const int> ranks, std::string_view
 
 const std::optional<std::string>& World::failure_of(std::string_view lane) const {
   return work_failure_ && lane != kControlLane ? work_failure_ : failure_;
+}
+
+std::optional<std::string> World::failure(std::string_view lane) const {
+  const std::scoped_lock lock(mutex_);
+  return failure_of(lane);
 }
 
 void World::end(int rank) {
@@ -151,18 +156,23 @@ std::vector<std::shared_ptr<Meeting>> World::meetings() const {
   return result;
 }
 
-/// Returns what a rank does: the calls in which it waits, the last one that it gave up, and the
-/// last one that it finished.
-std::string World::describe(int rank) const {
+std::vector<LastCall> World::last_calls(int rank) const {
   std::vector<LastCall> calls;
   for (const std::shared_ptr<Meeting>& meeting : meetings()) {
     const auto member = std::ranges::find(meeting->ranks(), rank);
     if (member == meeting->ranks().end()) continue;
     calls.push_back(meeting->last_call(static_cast<size_t>(member - meeting->ranks().begin())));
   }
-  std::string result = calls_text(rank, calls);
-  if (!hosts_.empty()) result += fmt::format(" (on {})", hosts_[static_cast<size_t>(rank)]);
-  return result;
+  return calls;
+}
+
+/// Returns what each rank does: the calls in which it waits, the last one that it gave up, and the
+/// last one that it finished.
+std::vector<std::string> World::describe(std::span<const int> ranks) const {
+  if (describe_) return describe_(ranks);
+  std::vector<std::string> texts;
+  for (const int rank : ranks) texts.push_back(calls_text(rank, last_calls(rank)));
+  return texts;
 }
 
 }  // namespace tessera

@@ -55,6 +55,17 @@ class World {
   std::string text(int rank) const;
   std::chrono::milliseconds timeout(int rank) const { return timeouts_[static_cast<size_t>(rank)]; }
 
+  /// Returns why calls on a lane fail; none if they do not.
+  std::optional<std::string> failure(std::string_view lane) const;
+  /// Returns the last call of a rank in each of its groups here.
+  std::vector<LastCall> last_calls(int rank) const;
+
+  /// A function that says what each of some ranks did last, for messages.
+  using Describe = std::function<std::vector<std::string>(std::span<const int> ranks)>;
+  /// Lets another function than last_calls() say what ranks did last. The first group is made
+  /// later.
+  void describe_by(Describe describe) { describe_ = std::move(describe); }
+
   /// Notes that a rank has ended and makes no more calls. Calls that need the rank, in all groups,
   /// throw Error that names the call and the rank.
   void end(int rank);
@@ -78,10 +89,11 @@ class World {
   std::vector<std::shared_ptr<Meeting>> meetings() const;
   /// Returns why calls on a lane fail; none if they do not.
   const std::optional<std::string>& failure_of(std::string_view lane) const;
-  std::string describe(int rank) const;
+  std::vector<std::string> describe(std::span<const int> ranks) const;
 
   const int ranks_;
   const std::vector<std::string> hosts_;
+  Describe describe_;
   std::vector<std::atomic<std::chrono::milliseconds>> timeouts_;  // by rank
   mutable std::mutex mutex_;                                      // guards what follows
   std::condition_variable changed_;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -70,6 +71,25 @@ inline void begin_sends(const std::byte* memory, int64_t bytes, int to, int tag,
   for (int64_t done = 0; done < bytes; done += kMostMessageBytes) {
     const int64_t part = std::min(kMostMessageBytes, bytes - done);
     requests.push_back(begin_send(memory + done, part, to, tag, comm));
+  }
+}
+
+/// Returns whether requests of MPI are done.
+inline bool are_done(std::span<MPI_Request> requests) {
+  int done = 0;
+  check_mpi(
+      MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE),
+      "MPI_Testall");
+  return done != 0;
+}
+
+/// Cancels the messages that are not done, and frees their requests. MPI may still use the memory of
+/// those that another rank has begun to move.
+inline void cancel(std::span<MPI_Request> messages) {
+  for (MPI_Request& message : messages) {
+    if (message == MPI_REQUEST_NULL) continue;
+    MPI_Cancel(&message);
+    MPI_Request_free(&message);
   }
 }
 

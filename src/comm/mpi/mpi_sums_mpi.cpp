@@ -13,15 +13,6 @@
 namespace tessera {
 namespace {
 
-constexpr int kTag = 1;
-
-/// Waits without a timeout: the ranks have met, and MpiGroup::stuck() finds a rank that is lost.
-void wait_for_all(std::vector<MPI_Request>& requests) {
-  check_mpi(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE),
-            "MPI_Waitall");
-  requests.clear();
-}
-
 /// A reader of a rank's piece of a whole. It copies only pieces that are not contiguous.
 class PieceReader {
  public:
@@ -91,8 +82,8 @@ void MpiSums::reduce_in_rounds(const Fingerprint& mark, const Tensor& to, Elemen
   int64_t longest = 0;
   for (int rank = 0; rank < ranks; ++rank) longest = std::max(longest, elements_of(rank));
   const int64_t half_bytes = std::min(per_round, longest) * element_bytes * ranks;
-  std::byte* const packed = packed_.bytes(2 * half_bytes);
-  std::byte* const arrived = arrived_.bytes(2 * half_bytes);
+  std::byte* const packed = group_.packed().bytes(2 * half_bytes);
+  std::byte* const arrived = group_.arrived().bytes(2 * half_bytes);
   struct Round {
     std::vector<MPI_Request> receives, sends;
     std::vector<const std::byte*> addends;
@@ -111,11 +102,10 @@ void MpiSums::reduce_in_rounds(const Fingerprint& mark, const Tensor& to, Elemen
     const int64_t own = count(group_.position(), begin);
     for (int rank = 0; rank < ranks; ++rank) {
       if (rank == group_.position() || own == 0) continue;
-      current.receives.push_back(
-          begin_receive(arrived + offset(rank), own * element_bytes, rank, kTag, group_.data()));
+      group_.receive(group_.call_hash(), {rank, arrived + offset(rank), own * element_bytes}, current.receives);
       current.addends[static_cast<size_t>(rank)] = arrived + offset(rank);
     }
-    wait_for_all(current.sends);  // of the round before the last, from the same memory
+    group_.wait(mark, current.sends, half_bytes);  // of the round before the last, from the same memory
     for (int rank = 0; rank < ranks; ++rank) {
       const int64_t elements = count(rank, begin);
       if (elements == 0) continue;
@@ -124,21 +114,20 @@ void MpiSums::reduce_in_rounds(const Fingerprint& mark, const Tensor& to, Elemen
         current.addends[static_cast<size_t>(rank)] = part;
         continue;
       }
-      current.sends.push_back(
-          begin_send(part, elements * element_bytes, rank, kTag, group_.data()));
+      group_.send(group_.call_hash(), {rank, const_cast<std::byte*>(part), elements * element_bytes}, current.sends);
     }
   };
   if (longest > 0) begin_round(0);
   for (int64_t begin = 0; begin < longest; begin += per_round) {
     if (begin + per_round < longest) begin_round(begin + per_round);
     Round& current = rounds[static_cast<size_t>(begin / per_round % 2)];
-    wait_for_all(current.receives);
+    group_.wait(mark, current.receives, half_bytes);
     const int64_t own = count(group_.position(), begin);
     if (own > 0) {
       reduce(mark.reduction, to.dtype(), current.addends, 0, own, to.raw() + begin * element_bytes);
     }
   }
-  for (Round& round_state : rounds) wait_for_all(round_state.sends);
+  for (Round& round_state : rounds) group_.wait(mark, round_state.sends, half_bytes);
 }
 
 }  // namespace tessera

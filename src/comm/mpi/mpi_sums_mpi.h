@@ -1,7 +1,6 @@
 #pragma once
 
 #include "comm/mpi/mpi_group_mpi.h"
-#include "comm/mpi/staging.h"
 #include "comm/piece_layout.h"
 #include "tensor/tensor.h"
 
@@ -16,7 +15,7 @@ class MpiSums {
   /// Refers to the group.
   explicit MpiSums(MpiGroup& group) : group_(group) {}
 
-  /// Sums as Transport::reduce_scatter() does, with its operands. Follows MpiGroup::meet().
+  /// Sums as Transport::reduce_scatter() does, with its operands.
   void reduce_scatter(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
                       const Tensor& to);
   /// Sums this rank's slice of an all-reduce (slice_begin()), and writes it to that slice of `to`.
@@ -28,8 +27,6 @@ class MpiSums {
                         PartOf&& part_of);
 
   MpiGroup& group_;
-  StagingMemory packed_;   // addends to send, of parts that are not contiguous
-  StagingMemory arrived_;  // addends of other ranks
 };
 
 }  // namespace tessera

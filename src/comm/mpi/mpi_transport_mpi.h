@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-/// Returns a transport that moves bytes by MPI's collectives and messages. It refers to the group,
-/// and to the news of its process.
-std::unique_ptr<Transport> mpi_transport(MpiGroup& group, MpiNews& news);
+/// Returns a transport that moves bytes by MPI, and compares no calls (CheckedTransport does). It
+/// refers to the group.
+std::unique_ptr<Transport> mpi_transport(MpiGroup& group);
 
 }  // namespace tessera

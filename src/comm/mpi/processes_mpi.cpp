@@ -1,38 +1,40 @@
 #include <algorithm>
-#include <array>
-#include <atomic>
-#include <condition_variable>
-#include <cstdio>
+#include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <list>
 #include <mutex>
-#include <stop_token>
-#include <thread>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <mpi.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "comm/call_errors.h"
+#include "comm/checked_transport.h"
 #include "comm/launch.h"
 #include "comm/mpi/join_by_mpi.h"
-#include "comm/mpi/make_group_mpi.h"
 #include "comm/mpi/meeting_watch_mpi.h"
 #include "comm/mpi/mpi_call_mpi.h"
 #include "comm/mpi/mpi_group_mpi.h"
-#include "comm/mpi/mpi_news_mpi.h"
+#include "comm/mpi/mpi_progress_mpi.h"
 #include "comm/mpi/mpi_transport_mpi.h"
 #include "comm/processes.h"
-#include "comm/wait_time.h"
+#include "comm/rank_groups.h"
+#include "comm/tcp/first_process.h"
+#include "comm/tcp/job_token.h"
+#include "comm/tcp/other_process.h"
+#include "comm/tcp/tcp_listener.h"
+#include "comm/tcp/wire.h"
 
 namespace tessera {
 namespace {
 
-constexpr std::chrono::milliseconds kWatchPeriod{250};  // between two polls of the watch thread
-/// The time that the rank which reports an error has to print it, before other ranks end the run.
-constexpr std::chrono::seconds kTimeToReport{5};
+/// The time in which a rank must reach the first one, which listens before the others know where.
+constexpr std::chrono::milliseconds kConnectPatience{30'000};
 
 /// Returns a new communicator of all processes. Its calls return errors.
 MPI_Comm copy_of_world() {
@@ -42,146 +44,78 @@ MPI_Comm copy_of_world() {
   return copy;
 }
 
-/// The processes of a run, joined by MPI.
+/// The processes of a run, joined by MPI. They meet on a control plane, as they do without MPI. MPI
+/// moves the bytes of all lanes but kControlLane.
 ///
-/// MPI waits for ever for a rank that does not come. So ranks first wait for each other by polling,
-/// with a timeout, and then call MPI together: make_group() does so before MPI makes a
-/// communicator, MpiGroup::meet() before a collective. If a rank stops while others are in a
-/// collective, the watch thread ends the run. MeetingWatch guards MPI's start and end.
+/// MPI waits for ever for a rank that does not come. So the members of a group meet on the control
+/// plane before MPI makes their communicator, and the calls of a group do not block (MpiGroup).
+/// MeetingWatch guards what is left: MPI's start and end, and the making of a communicator.
 class MpiProcesses final : public Processes {
  public:
-  MpiProcesses() : world_(copy_of_world()), news_(copy_of_world()), rank_(position_in(world_)) {
-    // All processes must have the names of all machines, for messages and ranks_here().
-    std::array<char, MPI_MAX_PROCESSOR_NAME> name{};
-    int length = 0;
-    check_mpi(MPI_Get_processor_name(name.data(), &length), "MPI_Get_processor_name");
-    const int ranks = ranks_of(world_);
-    std::vector<char> names(static_cast<size_t>(ranks) * name.size());
-    check_mpi(MPI_Allgather(name.data(), name.size(), MPI_CHAR, names.data(), name.size(), MPI_CHAR,
-                            world_),
-              "MPI_Allgather");
-    for (int rank = 0; rank < ranks; ++rank) {
-      hosts_.emplace_back(names.data() + static_cast<size_t>(rank) * name.size());
-    }
-    watch_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
-  }
+  MpiProcesses(std::unique_ptr<PlaneProcess> plane, MPI_Comm world)
+      : plane_(std::move(plane)), world_(world) {}
   ~MpiProcesses() override {
-    watch_.request_stop();
-    watch_.join();
-    const MeetingWatch end = watch_end(text(rank_), timeout_);
+    progress_.stop();
+    const MeetingWatch end = watch_end(text(rank()), timeout());
     MPI_Finalize();
   }
 
-  int rank() const override { return rank_; }
-  std::span<const std::string> hosts() const override { return hosts_; }
-  void set_timeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
-  std::chrono::milliseconds timeout() const override { return timeout_; }
+  int rank() const override { return plane_->rank(); }
+  std::span<const std::string> hosts() const override { return plane_->hosts(); }
+  void set_timeout(std::chrono::milliseconds timeout) override { plane_->set_timeout(timeout); }
+  std::chrono::milliseconds timeout() const override { return plane_->timeout(); }
 
   Communicator group(std::span<const int> ranks, std::string_view lane) override {
-    const auto own = std::ranges::find(ranks, rank_);
-    TESSERA_CHECK(own != ranks.end(), "rank {} asks for the group [{}]", rank_,
-                  fmt::join(ranks, ", "));
-    MPI_Comm data = make_group(ranks, lane, *this, news_, world_);
-    MPI_Comm marks = MPI_COMM_NULL;
-    check_mpi(MPI_Comm_dup(data, &marks), "MPI_Comm_dup");
+    std::unique_ptr<Transport> transport = plane_->join(ranks, lane);
     const std::vector<int> members(ranks.begin(), ranks.end());
-    const auto position = static_cast<int>(own - ranks.begin());
-    std::list<MpiGroup> new_group;  // made without the lock: its constructor waits for others
-    new_group.emplace_back(data, marks, members, std::string(lane), *this, news_);
-    const std::scoped_lock lock(mutex_);
-    groups_.splice(groups_.end(), new_group);
-    return {mpi_transport(groups_.back(), news_), members, position};
+    const auto position = static_cast<int>(std::ranges::find(members, rank()) - members.begin());
+    if (lane != kControlLane) {
+      MPI_Comm comm = make_communicator(ranks, lane);
+      const std::scoped_lock lock(mutex_);
+      groups_.emplace_back(comm, members, std::string(lane), *plane_, progress_);
+      transport = checked_transport(mpi_transport(groups_.back()), std::move(transport), *this);
+    }
+    return {std::move(transport), members, position};
   }
 
-  void end_work(std::string_view why) override { news_.tell_work_failed(why); }
-
-  Report report_end(std::string_view error, std::chrono::milliseconds patience) override;
-  bool all_ended() const override { return all_ended_; }
-
+  void end_work(std::string_view why) override { plane_->end_work(why); }
+  Report report_end(std::string_view error, std::chrono::milliseconds patience) override {
+    return plane_->report_end(error, patience);
+  }
+  bool all_ended() const override { return plane_->all_ended(); }
   [[noreturn]] void abort(int status) override {
-    if (!missing_errors_.empty()) print_error(fmt::format("{}", fmt::join(missing_errors_, "; ")));
-    MPI_Abort(MPI_COMM_WORLD, status);
+    plane_->end_others(status);
+    MPI_Abort(MPI_COMM_WORLD, status);  // also ends processes that are stopped
     std::abort();  // not reached, but MPI does not declare MPI_Abort() as [[noreturn]]
   }
 
  private:
-  static void print_error(std::string_view error);
-  void watch(const std::stop_token& stop);
-  [[noreturn]] void end_stuck(const MpiGroup::Stuck& stuck);
+  /// Makes MPI's communicator of ranks that have met.
+  MPI_Comm make_communicator(std::span<const int> ranks, std::string_view lane) const {
+    MPI_Group all = MPI_GROUP_NULL;
+    MPI_Group members = MPI_GROUP_NULL;
+    MPI_Comm comm = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_group(world_, &all), "MPI_Comm_group");
+    check_mpi(MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &members),
+              "MPI_Group_incl");
+    // The tag tells apart groups that are made at the same time, unless the hashes of the two
+    // collide. MPI ensures that tags up to 32767 exist.
+    const auto tag = static_cast<int>(hash(std::as_bytes(ranks), hash(lane)) % 30000);
+    {
+      const MeetingWatch watch = watch_group(text(rank()), group_text(ranks, lane), timeout());
+      check_mpi(MPI_Comm_create_group(world_, members, tag, &comm), "MPI_Comm_create_group");
+    }
+    MPI_Group_free(&members);
+    MPI_Group_free(&all);
+    return comm;
+  }
 
-  MPI_Comm world_;  // all processes, for make_group()
-  MpiNews news_;
-  int rank_;
-  bool all_ended_ = false;
-  std::vector<std::string> missing_errors_;  // errors of ranks that have not ended, for abort()
-  std::vector<std::string> hosts_;
-  std::atomic<std::chrono::milliseconds> timeout_{kRankTimeout};
+  std::unique_ptr<PlaneProcess> plane_;
+  MPI_Comm world_;  // all processes, to make communicators
+  MpiProgress progress_;
   std::mutex mutex_;  // guards groups_
   std::list<MpiGroup> groups_;
-  std::jthread watch_;
 };
-
-Processes::Report MpiProcesses::report_end(std::string_view error,
-                                           std::chrono::milliseconds patience) {
-  // If this rank has heard of the error from another rank, that rank is the cause and reports it.
-  const bool is_cause = !news_.has_heard(error);
-  news_.tell_end({std::string(error), is_cause, MpiNews::Clock::now()});
-  for (Backoff backoff; backoff.waited() < patience; backoff.wait()) {
-    news_.listen();
-    if (std::ssize(news_.ends()) == ranks()) break;
-  }
-  const auto ends = news_.ends();  // a copy: all decisions below are about the same ends
-  all_ended_ = std::ssize(ends) == ranks();
-  const auto has_failed = [](const auto& end) { return !end.second.error.empty(); };
-  // If no rank has failed, the lowest that has ended notes errors about the others, for abort().
-  if (std::ranges::none_of(ends, has_failed) && ends.begin()->first == rank_) {
-    for (int rank = 0; rank < ranks(); ++rank) {
-      if (!ends.contains(rank)) missing_errors_.push_back(end_timeout_text(text(rank), patience));
-    }
-  }
-  if (error.empty()) return Report::none;
-  const auto has_this_error = [&](const auto& end) { return end.second.error == error; };
-  if (all_ended_ && std::ranges::all_of(ends, has_this_error)) {
-    return rank_ == 0 ? Report::for_all : Report::none;
-  }
-  const auto is_a_cause = [&](const auto& end) { return end.second.is_cause && has_failed(end); };
-  return is_cause || std::ranges::none_of(ends, is_a_cause) ? Report::own : Report::none;
-}
-
-void MpiProcesses::print_error(std::string_view error) {
-  fmt::print(stderr, "tessera: error: {}\n", error);
-  std::fflush(stderr);
-}
-
-/// Receives news while this rank computes, so that it answers others. Ends the run if a collective
-/// of MPI is stuck. Runs on the watch thread, until `stop`.
-void MpiProcesses::watch(const std::stop_token& stop) {
-  std::mutex mutex;
-  std::condition_variable_any woken;
-  std::unique_lock lock(mutex);
-  while (!woken.wait_for(lock, stop, kWatchPeriod, [&] { return stop.stop_requested(); })) {
-    news_.listen();
-    std::vector<MpiGroup*> groups;
-    {
-      const std::scoped_lock groups_lock(mutex_);
-      for (MpiGroup& group : groups_) groups.push_back(&group);
-    }
-    for (MpiGroup* group : groups) {
-      if (const auto stuck = group->stuck()) end_stuck(*stuck);
-    }
-  }
-}
-
-/// Ends the run. The thread that waits in MPI cannot throw its error, so this thread prints it, on
-/// one of the ranks that wait in the collective. The other ranks first give that rank time.
-void MpiProcesses::end_stuck(const MpiGroup::Stuck& stuck) {
-  if (stuck.reporter == rank_) {
-    print_error(fmt::format("{}: {}", text(rank_), stuck.error));
-  } else {
-    std::this_thread::sleep_for(kTimeToReport);
-  }
-  abort(1);
-}
 
 /// Initializes MPI for calls by several threads. Throws Error if this MPI does not support them.
 void initialize_mpi() {
@@ -212,13 +146,78 @@ void require_meeting(const Launch& launch) {
       launch.launcher, launch.processes, processes, kAddressVariable);
 }
 
+/// How the first rank can be reached, as it tells the others by MPI.
+struct Invitation {
+  std::string error;  ///< why it cannot; empty if it can
+  std::string token;  ///< the secret of the run
+  std::vector<TcpAddress> addresses{};
+};
+
+std::string fresh_token() {
+  std::string token;
+  for (const std::byte byte : fresh_nonce()) {
+    token += fmt::format("{:02x}", std::to_integer<int>(byte));
+  }
+  return token;
+}
+
+/// Returns the invitation of the first rank, on all ranks. On the first, `listener` listens then.
+Invitation share_invitation(MPI_Comm world, std::optional<TcpListener>& listener) {
+  WireWriter letter;
+  if (position_in(world) == 0) {
+    Invitation own;
+    try {
+      listener.emplace(TcpAddress{});
+      own = {"", fresh_token(), own_addresses(listener->port())};
+    } catch (const Error& error) {
+      own.error = error.what();
+    }
+    letter.put_text(own.error);
+    letter.put_text(own.token);
+    letter.put<int64_t>(std::ssize(own.addresses));
+    for (const TcpAddress& address : own.addresses) {
+      letter.put_text(address.host);
+      letter.put(address.port);
+    }
+  }
+  int64_t bytes = std::ssize(letter.bytes());
+  check_mpi(MPI_Bcast(&bytes, sizeof bytes, MPI_BYTE, 0, world), "MPI_Bcast");
+  std::vector<std::byte> memory(letter.bytes().begin(), letter.bytes().end());
+  memory.resize(static_cast<size_t>(bytes));
+  check_mpi(MPI_Bcast(memory.data(), static_cast<int>(bytes), MPI_BYTE, 0, world), "MPI_Bcast");
+  WireReader reader(memory);
+  Invitation invitation{.error = reader.take_text(), .token = reader.take_text()};
+  for (auto left = reader.take<int64_t>(); left > 0; --left) {
+    std::string host = reader.take_text();
+    invitation.addresses.push_back({std::move(host), reader.take<uint16_t>()});
+  }
+  return invitation;
+}
+
 }  // namespace
 
 std::unique_ptr<Processes> join_by_mpi(const Launch& launch, std::chrono::milliseconds patience) {
-  const MeetingWatch start = watch_start(launch, patience);
-  initialize_mpi();
-  require_meeting(launch);
-  return std::make_unique<MpiProcesses>();
+  std::optional<TcpListener> listener;
+  MPI_Comm world = MPI_COMM_NULL;
+  Invitation invitation;
+  {
+    const MeetingWatch start = watch_start(launch, patience);
+    initialize_mpi();
+    require_meeting(launch);
+    world = copy_of_world();
+    invitation = share_invitation(world, listener);
+  }
+  if (!invitation.error.empty()) throw Error("{}", invitation.error);
+  const int rank = position_in(world);
+  std::unique_ptr<PlaneProcess> plane;
+  if (rank == 0) {
+    plane = std::make_unique<FirstProcess>(*listener, launch.processes, own_host(),
+                                           invitation.token, patience);
+  } else {
+    plane = std::make_unique<OtherProcess>(invitation.addresses, launch.processes, rank, own_host(),
+                                           invitation.token, std::min(patience, kConnectPatience));
+  }
+  return std::make_unique<MpiProcesses>(std::move(plane), world);
 }
 
 }  // namespace tessera

@@ -11,10 +11,6 @@ namespace tessera {
 /// and as much memory for bytes to send. A round fits into a processor's cache of about this size.
 inline constexpr int64_t kStagingBytes = int64_t{2} << 20;
 
-/// The most bytes that a rank gives to all others in the messages that compare their calls. This
-/// copies the bytes twice more. MPI's collectives move larger operands afterwards.
-inline constexpr int64_t kSmallCallBytes = int64_t{8} << 10;
-
 /// Memory that is allocated when it is first used, and then kept.
 class StagingMemory {
  public:

@@ -1,21 +1,20 @@
 #include "comm/tcp/first_process.h"
 
 #include <cstdio>
-#include <cstdlib>
 
 #include <fmt/format.h>
 
 namespace tessera {
 
-FirstProcess::FirstProcess(const TcpAddress& address, int ranks, const std::string& host,
+FirstProcess::FirstProcess(const TcpListener& listener, int ranks, const std::string& host,
                            std::string_view token, std::chrono::milliseconds patience,
                            const HandshakeLimits& limits)
-    : hub_(gather_ranks(address, ranks, host, token, patience, limits)) {}
+    : hub_(gather_ranks(listener, ranks, host, token, patience, limits), own_calls_) {}
 
-Communicator FirstProcess::group(std::span<const int> ranks, std::string_view lane) {
-  Communicator communicator = hub_.world().group(0, ranks, lane);
+std::unique_ptr<Transport> FirstProcess::join(std::span<const int> ranks, std::string_view lane) {
+  std::unique_ptr<Transport> transport = hub_.world().transport(0, ranks, lane);
   hub_.world().await_group(0, ranks, lane);
-  return communicator;
+  return transport;
 }
 
 Processes::Report FirstProcess::report_end(std::string_view error,
@@ -27,12 +26,10 @@ Processes::Report FirstProcess::report_end(std::string_view error,
   return report;
 }
 
-void FirstProcess::abort(int status) {
+void FirstProcess::end_others(int status) {
   const std::string missing = hub_.missing_text(patience_);
   if (!reports_ && !missing.empty()) fmt::print(stderr, "tessera: error: {}\n", missing);
   hub_.abort_others(0, status);
-  std::fflush(nullptr);
-  std::_Exit(status);  // without destructors, which would wait for ranks that have not come
 }
 
 }  // namespace tessera

@@ -14,7 +14,6 @@
 #include "comm/call_errors.h"
 #include "comm/launch.h"
 #include "comm/tcp/tcp_hello.h"
-#include "comm/tcp/tcp_listener.h"
 #include "comm/tcp/wire.h"
 
 // One thread serves all connections. It polls the listener, the pending connections, whose
@@ -41,12 +40,12 @@ struct PendingConnection {
   size_t received_bytes = 0;  ///< of the hello
 };
 
-/// Listens for the ranks, and collects their connections.
+/// Takes the connections of the ranks, and collects their connections.
 class RankGatherer {
  public:
-  RankGatherer(const TcpAddress& address, int ranks, const std::string& own_host,
+  RankGatherer(const TcpListener& listener, int ranks, const std::string& own_host,
                std::string_view token, const HandshakeLimits& limits)
-      : listener_(address),
+      : listener_(listener),
         token_(token),
         limits_(limits),
         ranks_(static_cast<size_t>(ranks)),
@@ -233,7 +232,7 @@ class RankGatherer {
     return text;
   }
 
-  TcpListener listener_;
+  const TcpListener& listener_;
   std::string_view token_;
   HandshakeLimits limits_;
   std::vector<GatheredRank> ranks_;
@@ -244,11 +243,11 @@ class RankGatherer {
 
 }  // namespace
 
-std::vector<GatheredRank> gather_ranks(const TcpAddress& address, int ranks,
+std::vector<GatheredRank> gather_ranks(const TcpListener& listener, int ranks,
                                        const std::string& own_host, std::string_view token,
                                        std::chrono::milliseconds patience,
                                        const HandshakeLimits& limits) {
-  return RankGatherer(address, ranks, own_host, token, limits).run(patience);
+  return RankGatherer(listener, ranks, own_host, token, limits).run(patience);
 }
 
 }  // namespace tessera

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "comm/tcp/job_token.h"
-#include "comm/tcp/tcp_address.h"
+#include "comm/tcp/tcp_listener.h"
 #include "comm/tcp/tcp_socket.h"
 
 namespace tessera {
@@ -27,12 +27,10 @@ struct HandshakeLimits {
   std::chrono::milliseconds patience{5000};  ///< the time for a handshake
 };
 
-/// Listens at the address until every other rank has made both of its connections. Returns all
-/// ranks in rank order. A rank whose connection closes meanwhile may connect again.
-///
-/// Throws Error if the address is not one of this machine. If ranks are missing after `patience`,
-/// throws Error that names them, and sends its text to the ranks that have come.
-std::vector<GatheredRank> gather_ranks(const TcpAddress& address, int ranks,
+/// Takes connections until every other rank has made both of its own. Returns all ranks in rank
+/// order. A rank whose connection closes meanwhile may connect again. If ranks are missing after
+/// `patience`, throws Error that names them, and sends its text to the ranks that have come.
+std::vector<GatheredRank> gather_ranks(const TcpListener& listener, int ranks,
                                        const std::string& own_host, std::string_view token,
                                        std::chrono::milliseconds patience,
                                        const HandshakeLimits& limits = {});

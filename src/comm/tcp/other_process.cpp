@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "comm/call_errors.h"
 #include "comm/rank_groups.h"
 #include "comm/tcp/tcp_hello.h"
 #include "comm/tcp/tcp_transport.h"
@@ -25,24 +27,35 @@ constexpr std::chrono::milliseconds kGrace{10000};
 /// The time between two checks, while this rank waits for its report, that the first rank is there.
 constexpr std::chrono::milliseconds kReportLook{250};
 
+std::vector<std::string> texts_of(std::span<const TcpAddress> addresses) {
+  std::vector<std::string> texts;
+  for (const TcpAddress& address : addresses) texts.push_back(address.text());
+  return texts;
+}
+
 }  // namespace
 
-OtherProcess::OtherProcess(const TcpAddress& address, int ranks, int rank, const std::string& host,
-                           std::string_view token, std::chrono::milliseconds patience)
+OtherProcess::OtherProcess(std::span<const TcpAddress> addresses, int ranks, int rank,
+                           const std::string& host, std::string_view token,
+                           std::chrono::milliseconds patience)
     : rank_(rank), hosts_{""}, last_received_(Clock::now()) {
   const auto deadline = Clock::now() + patience + kGrace;
   TcpHello hello{TcpPurpose::member, ranks, rank, host, fresh_nonce()};
+  std::string at = fmt::format("{}", fmt::join(texts_of(addresses), ", "));
   try {
-    member_.emplace(connect_to_first_rank(address, hello, token, patience));
+    auto [member, address] = connect_to_first_rank(addresses, hello, token, patience);
+    at = address.text();
+    member_.emplace(std::move(member));
     member_->watch_machine();
     hello.purpose = TcpPurpose::calls;
-    calls_.emplace(connect_to_first_rank(address, hello, token, patience));
+    calls_.emplace(
+        connect_to_first_rank(std::span(&address, 1), hello, token, patience).socket);
     await_begin(ranks, deadline);
   } catch (const ConnectionLost& lost) {
     throw Error(
         "rank {} ({}) has come to {}, but what listens there is no first rank of a run of this "
         "version, or has ended: {}",
-        rank_, host, address.text(), lost.what());
+        rank_, host, at, lost.what());
   }
   receiver_ = std::jthread([this] { receive_messages(); });
 }
@@ -59,7 +72,7 @@ void OtherProcess::await_begin(int ranks, Clock::time_point deadline) {
       if (Clock::now() > deadline) throw ConnectionLost("it does not answer");
     });
     last_received_ = Clock::now();
-    const auto kind = message.take_enum(FirstRankMessage::abort, "what the first rank says");
+    const auto kind = message.take_enum(FirstRankMessage::withdrawn, "what the first rank says");
     if (kind == FirstRankMessage::refused) throw Error("{}", message.take_text());
     if (kind != FirstRankMessage::begun) {
       handle(kind, message);
@@ -74,7 +87,7 @@ void OtherProcess::await_begin(int ranks, Clock::time_point deadline) {
   }
 }
 
-Communicator OtherProcess::group(std::span<const int> ranks, std::string_view lane) {
+std::unique_ptr<Transport> OtherProcess::join(std::span<const int> ranks, std::string_view lane) {
   const auto own = std::ranges::find(ranks, rank_);
   TESSERA_CHECK(own != ranks.end(), "rank {} asks for the group [{}]", rank_,
                 fmt::join(ranks, ", "));
@@ -91,9 +104,29 @@ Communicator OtherProcess::group(std::span<const int> ranks, std::string_view la
   } catch (const ConnectionLost& lost) {
     throw Error("{}", lost_text(lost.what()));
   }
-  const auto position = static_cast<int>(own - ranks.begin());
-  return {tcp_transport(*calls_, *this, number, position, std::string(lane)),
-          std::vector<int>(ranks.begin(), ranks.end()), position};
+  return tcp_transport(*calls_, *this, number, std::vector<int>(ranks.begin(), ranks.end()),
+                       static_cast<int>(own - ranks.begin()), std::string(lane));
+}
+
+void OtherProcess::begin_wait(PlaneWait wait) {
+  WireWriter message;
+  message.put(MemberMessage::waits);
+  put_wait(message, wait);
+  send_to_first(message);
+}
+
+void OtherProcess::end_wait(int64_t wait) {
+  WireWriter message;
+  message.put(MemberMessage::goes_on);
+  message.put(wait);
+  send_to_first(message);
+}
+
+void OtherProcess::withdraw(const PlaneWithdrawal& withdrawal) {
+  WireWriter message;
+  message.put(MemberMessage::withdrew);
+  put_withdrawal(message, withdrawal);
+  send_to_first(message);
 }
 
 void OtherProcess::end_work(std::string_view why) {
@@ -114,6 +147,7 @@ Processes::Report OtherProcess::report_end(std::string_view error,
     ended_ = true;
   }
   send_to_first(message);
+  patience_ = patience;
   const auto deadline = Clock::now() + patience + kGrace;
   std::unique_lock lock(mutex_);
   while (!report_ && !lost_ && !is_silent() && Clock::now() < deadline) {
@@ -127,21 +161,18 @@ Processes::Report OtherProcess::report_end(std::string_view error,
   return report_->first;
 }
 
-void OtherProcess::abort(int status) {
+void OtherProcess::end_others(int status) {
   WireWriter message;
   message.put(MemberMessage::abort);
   message.put(status);
   send_to_first(message);
-  {
-    // If the first rank is lost, it cannot report an error, so this rank does.
-    const std::scoped_lock lock(mutex_);
-    if (!has_report_ && !reports_ && (lost_ || is_silent())) {
-      fmt::print(stderr, "tessera: error: {}: {}\n", text(rank_),
-                 lost_text(lost_.value_or("it does not answer")));
-    }
-  }
-  std::fflush(nullptr);
-  std::_Exit(status);
+  // If the first rank is lost, it cannot report an error, so this rank does.
+  const std::scoped_lock lock(mutex_);
+  if (has_report_ || reports_ || (!lost_ && !is_silent())) return;
+  const std::string why = lost_ ? lost_text(*lost_)
+                                : fmt::format("{}. {}", end_timeout_text(text(0), patience_),
+                                              silent_text(text(0)));
+  fmt::print(stderr, "tessera: error: {}: {}\n", text(rank_), why);
 }
 
 void OtherProcess::send_to_first(const WireWriter& message) {
@@ -159,14 +190,24 @@ void OtherProcess::receive_messages() {
     for (;;) {
       WireReader message = receive_message(*member_, memory);
       last_received_ = Clock::now();
-      handle(message.take_enum(FirstRankMessage::abort, "what the first rank says"), message);
+      handle(message.take_enum(FirstRankMessage::withdrawn, "what the first rank says"), message);
     }
   } catch (const ConnectionLost& lost) {
     note_lost(lost.what());
   }
 }
 
+/// Says what this rank does.
+void OtherProcess::answer(WireReader& question) {
+  WireWriter message;
+  message.put(MemberMessage::answer);
+  message.put(question.take<int64_t>());
+  put_calls(message, own_calls_.last_calls());
+  send_to_first(message);
+}
+
 void OtherProcess::handle(FirstRankMessage kind, WireReader& message) {
+  if (kind == FirstRankMessage::question) return answer(message);
   const std::scoped_lock lock(mutex_);
   switch (kind) {
     case FirstRankMessage::failed:
@@ -190,6 +231,17 @@ void OtherProcess::handle(FirstRankMessage kind, WireReader& message) {
       report_.emplace(Report::none, false);  // report_end() returns, and the process ends by itself
       break;
     }
+    case FirstRankMessage::verdict: {
+      const auto wait = message.take<int64_t>();
+      own_calls_.end_wait(wait, message.take_text());
+      break;
+    }
+    case FirstRankMessage::withdrawn: {
+      PlaneWithdrawal withdrawal = take_withdrawal(message, ranks());
+      own_calls_.withdraw(withdrawal.peer, std::move(withdrawal.group), std::move(withdrawal.why));
+      break;
+    }
+    case FirstRankMessage::question:
     case FirstRankMessage::alive:
     case FirstRankMessage::begun:
     case FirstRankMessage::refused:
@@ -213,12 +265,14 @@ void OtherProcess::require_first_rank() const {
     const std::scoped_lock lock(mutex_);
     if (lost_) throw Error("{}", lost_text(*lost_));
   }
-  if (!is_silent()) return;
-  throw Error("{}",
-              lost_text(fmt::format(
-                  "it has not answered for {:.0f} s, longer than run.rank_timeout: it is "
-                  "stopped, or cannot be reached",
-                  std::chrono::duration<double>(Clock::now() - last_received_.load()).count())));
+  if (is_silent()) throw SilentFirstRank("{}", silence_text());
+}
+
+std::string OtherProcess::silence_text() const {
+  const std::chrono::duration<double> silence = Clock::now() - last_received_.load();
+  return fmt::format(
+      "{} (it has not answered for {:.0f} s, longer than run.rank_timeout)",
+      silent_text(fmt::format("{}, through which the ranks meet,", text(0))), silence.count());
 }
 
 std::string OtherProcess::lost_text(std::string_view why) const {
@@ -229,7 +283,8 @@ std::optional<std::string> OtherProcess::failure(std::string_view lane) const {
   const std::scoped_lock lock(mutex_);
   if (work_failed_ && lane != kControlLane) return work_failed_;
   if (failed_) return failed_;
-  return lost_ ? std::optional(lost_text(*lost_)) : std::nullopt;
+  if (lost_) return lost_text(*lost_);
+  return is_silent() ? std::optional(silence_text()) : std::nullopt;
 }
 
 }  // namespace tessera

@@ -3,32 +3,44 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "comm/processes.h"
+#include "base/error.h"
 #include "comm/tcp/call_connection.h"
+#include "comm/tcp/plane_process.h"
 #include "comm/tcp/tcp_messages.h"
 #include "comm/tcp/tcp_socket.h"
 #include "comm/tcp/wire.h"
 
 namespace tessera {
 
-/// The process of a rank other than the first, if processes meet by TCP. It has two connections to
+/// The error of a wait for a first rank that does not answer.
+class SilentFirstRank : public Error {
+ public:
+  using Error::Error;
+};
+
+/// The process of a rank other than the first. It has two TCP connections to
 /// the first rank's process (TcpPurpose), which makes the calls of this rank's groups
 /// (serve_rank()). The first rank counts as lost if it sends nothing for longer than the timeout.
-class OtherProcess final : public Processes {
+class OtherProcess final : public PlaneProcess {
  public:
-  /// Connects to the first rank at the address, and waits for the other ranks. Throws Error if the
+  /// Connects to the first rank at one of its addresses, and waits for the other ranks. Throws Error if the
   /// first rank does not listen there, does not know the token or refuses this rank, or if not all
   /// ranks come within `patience`.
-  OtherProcess(const TcpAddress& address, int ranks, int rank, const std::string& host,
+  OtherProcess(std::span<const TcpAddress> addresses, int ranks, int rank, const std::string& host,
                std::string_view token, std::chrono::milliseconds patience);
+  OtherProcess(const TcpAddress& address, int ranks, int rank, const std::string& host,
+               std::string_view token, std::chrono::milliseconds patience)
+      : OtherProcess(std::span(&address, 1), ranks, rank, host, token, patience) {}
   ~OtherProcess() override;
 
   /// Returns the network interface by which this machine reaches other machines of the run, for
@@ -39,18 +51,20 @@ class OtherProcess final : public Processes {
   std::span<const std::string> hosts() const override { return hosts_; }
   void set_timeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
   std::chrono::milliseconds timeout() const override { return timeout_; }
-  Communicator group(std::span<const int> ranks, std::string_view lane) override;
+  std::unique_ptr<Transport> join(std::span<const int> ranks, std::string_view lane) override;
+  std::optional<std::string> failure(std::string_view lane) const override;
+  void begin_wait(PlaneWait wait) override;
+  void end_wait(int64_t wait) override;
+  void withdraw(const PlaneWithdrawal& withdrawal) override;
   void end_work(std::string_view why) override;
   Report report_end(std::string_view error, std::chrono::milliseconds patience) override;
   bool all_ended() const override { return all_ended_; }
-  [[noreturn]] void abort(int status) override;
+  void end_others(int status) override;
 
-  /// Throws Error if the first rank is silent, or if the connection to it is lost.
+  /// Throws SilentFirstRank if the first rank is silent, and Error if the connection to it is lost.
   void require_first_rank() const;
   /// Returns the error of a call in which the connection to the first rank was lost.
   std::string lost_text(std::string_view why) const;
-  /// Returns why calls of a lane fail; none if they do not.
-  std::optional<std::string> failure(std::string_view lane) const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -59,9 +73,12 @@ class OtherProcess final : public Processes {
   void await_begin(int ranks, Clock::time_point deadline);
   void receive_messages();  // on receiver_, until the member connection is lost
   void handle(FirstRankMessage kind, WireReader& message);
+  void answer(WireReader& question);
   void note_lost(std::string_view why);
   /// Returns whether nothing has come from the first rank for too long.
   bool is_silent() const;
+  /// Returns the error of a first rank that is_silent().
+  std::string silence_text() const;
   void send_to_first(const WireWriter& message);
 
   int rank_;
@@ -72,6 +89,7 @@ class OtherProcess final : public Processes {
   bool all_ended_ = false;
   bool has_report_ = false;  // the first rank has answered report_end()
   bool reports_ = false;     // this rank reports an error
+  std::chrono::milliseconds patience_{};  // the argument of report_end()
   std::optional<TcpSocket> member_;
   std::optional<CallConnection> calls_;
   std::mutex sending_;        // held while a message is sent by member_

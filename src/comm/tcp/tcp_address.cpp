@@ -1,12 +1,15 @@
 #include "comm/tcp/tcp_address.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstring>
 #include <memory>
 #include <system_error>
 
 #include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 
@@ -30,13 +33,11 @@ bool is_own_name(std::string_view host) {
 /// zero, which means all of them.
 std::vector<SystemAddress> all_networks(uint16_t port) {
   SystemAddress ipv6{.length = sizeof(sockaddr_in6)};
-  auto& any_ipv6 = reinterpret_cast<sockaddr_in6&>(ipv6.bytes);
-  any_ipv6.sin6_family = AF_INET6;
-  any_ipv6.sin6_port = htons(port);
+  ipv6.bytes.ss_family = AF_INET6;
+  ipv6.set_port(port);
   SystemAddress ipv4{.length = sizeof(sockaddr_in)};
-  auto& any_ipv4 = reinterpret_cast<sockaddr_in&>(ipv4.bytes);
-  any_ipv4.sin_family = AF_INET;
-  any_ipv4.sin_port = htons(port);
+  ipv4.bytes.ss_family = AF_INET;
+  ipv4.set_port(port);
   return {ipv6, ipv4};
 }
 
@@ -66,6 +67,16 @@ TcpAddress parse_tcp_address(std::string_view variable, std::string_view text) {
         variable, in_quotes(text));
   }
   return {std::string(host), static_cast<uint16_t>(number)};
+}
+
+uint16_t SystemAddress::port() const {
+  return ntohs(family() == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bytes).sin6_port
+                                    : reinterpret_cast<const sockaddr_in&>(bytes).sin_port);
+}
+
+void SystemAddress::set_port(uint16_t port) {
+  (family() == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(bytes).sin6_port
+                        : reinterpret_cast<sockaddr_in&>(bytes).sin_port) = htons(port);
 }
 
 bool SystemAddress::is_loopback() const {
@@ -101,7 +112,33 @@ void throw_unknown(const TcpAddress& address, int problem) {
               ::gai_strerror(problem));
 }
 
+std::vector<TcpAddress> own_addresses(uint16_t port) {
+  ifaddrs* found = nullptr;
+  if (::getifaddrs(&found) != 0) return {{"127.0.0.1", port}};
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(found, &::freeifaddrs);
+  std::vector<TcpAddress> of_networks, of_loopback;
+  for (const ifaddrs* at = found; at != nullptr; at = at->ifa_next) {
+    if (at->ifa_addr == nullptr || (at->ifa_flags & IFF_UP) == 0) continue;
+    SystemAddress address;
+    if (at->ifa_addr->sa_family == AF_INET) address.length = sizeof(sockaddr_in);
+    if (at->ifa_addr->sa_family == AF_INET6) address.length = sizeof(sockaddr_in6);
+    if (address.length == 0) continue;
+    std::memcpy(&address.bytes, at->ifa_addr, address.length);
+    std::array<char, NI_MAXHOST> host{};
+    if (::getnameinfo(address.get(), address.length, host.data(), host.size(), nullptr, 0,
+                      NI_NUMERICHOST) != 0) {
+      continue;
+    }
+    // An address of one link has the name of this machine's interface in it ("fe80::1%eth0").
+    if (std::string_view(host.data()).find('%') != std::string_view::npos) continue;
+    (address.is_loopback() ? of_loopback : of_networks).push_back({host.data(), port});
+  }
+  of_networks.insert(of_networks.end(), of_loopback.begin(), of_loopback.end());
+  return of_networks;
+}
+
 std::vector<SystemAddress> listening_addresses(const TcpAddress& address) {
+  if (address.host.empty()) return all_networks(address.port);
   int problem = 0;
   std::vector<SystemAddress> found = look_up(address, problem);
   if (problem != 0) throw_unknown(address, problem);

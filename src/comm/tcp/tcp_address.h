@@ -29,6 +29,8 @@ struct SystemAddress {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&bytes); }
   int family() const { return bytes.ss_family; }
   bool is_loopback() const;
+  uint16_t port() const;
+  void set_port(uint16_t port);
 };
 
 /// Returns the IP addresses of the host. Sets `problem` to the error of getaddrinfo(), or to 0.
@@ -37,9 +39,14 @@ std::vector<SystemAddress> look_up(const TcpAddress& address, int& problem);
 /// Throws Error for a host that look_up() does not know, with the reason `problem`.
 [[noreturn]] void throw_unknown(const TcpAddress& address, int problem);
 
-/// Returns the IP addresses at which the first rank listens: those of the host. If the host is this
-/// machine's own name and stands for its loopback alone, they are all networks of the machine. The
-/// reason is that Debian writes a machine's name to /etc/hosts as 127.0.1.1, which no other machine
+/// Returns the addresses of all networks of this machine, with the port. Other machines may reach
+/// the first ones; those of the loopback come last.
+std::vector<TcpAddress> own_addresses(uint16_t port);
+
+/// Returns the IP addresses at which the first rank listens: those of the host. An empty host
+/// stands for all networks of the machine. If the host is this
+/// machine's own name and stands for its loopback alone, it stands for all networks too. The reason
+/// is that Debian writes a machine's name to /etc/hosts as 127.0.1.1, which no other machine
 /// reaches. Throws Error if the host is unknown.
 std::vector<SystemAddress> listening_addresses(const TcpAddress& address);
 

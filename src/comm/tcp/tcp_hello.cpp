@@ -3,10 +3,15 @@
 #include <algorithm>
 #include <cstring>
 #include <thread>
+#include <utility>
 #include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "base/strict_json.h"
+#include "comm/call_errors.h"
 #include "comm/launch.h"
 #include "comm/tcp/wire.h"
 
@@ -15,11 +20,19 @@ namespace {
 
 /// The version of the handshake and of all messages. A machine with another byte order sends other
 /// bytes for it, and so is refused.
-constexpr uint64_t kVersion = 0x5465737365726132;  // "Tessera2"
+constexpr uint64_t kVersion = 0x5465737365726133;  // "Tessera3"
 constexpr size_t kHostBytes = 256;
 /// The time for the first rank to answer. It answers at once, unless it is stopped.
 constexpr std::chrono::seconds kAnswerPatience{10};
 constexpr std::chrono::milliseconds kHandshakeRetryDelay{20};
+/// The time for one try to connect, if there are several addresses.
+constexpr std::chrono::milliseconds kTryPatience{200};
+
+/// The error of a process that the first rank refuses.
+class Refused : public Error {
+ public:
+  using Error::Error;
+};
 
 template <size_t size>
 std::array<std::byte, size> bytes_of(const WireWriter& writer) {
@@ -83,7 +96,7 @@ void shake_hands(TcpSocket& socket, const TcpAddress& address, const TcpHello& h
   }
   std::vector<std::byte> memory;
   const std::string refused = receive_message(socket, memory, look).take_text();
-  if (!refused.empty()) throw Error("{}", refused);
+  if (!refused.empty()) throw Refused("{}", refused);
 }
 
 }  // namespace
@@ -124,21 +137,46 @@ bool verify_hello(std::string_view token, const TcpChallenge& challenge,
   return true;
 }
 
-TcpSocket connect_to_first_rank(const TcpAddress& address, const TcpHello& hello,
-                                std::string_view token, std::chrono::milliseconds patience) {
+FirstRankConnection connect_to_first_rank(std::span<const TcpAddress> addresses,
+                                          const TcpHello& hello, std::string_view token,
+                                          std::chrono::milliseconds patience) {
+  const bool is_only = addresses.size() == 1;
   const auto deadline = std::chrono::steady_clock::now() + patience;
+  const auto remaining = [&] {
+    const auto now = std::chrono::steady_clock::now();
+    return std::max(std::chrono::ceil<std::chrono::milliseconds>(deadline - now),
+                    std::chrono::milliseconds(0));
+  };
   for (;;) {
-    const auto remaining =
-        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-    TcpSocket socket =
-        TcpSocket::connect(address, std::max(remaining, std::chrono::milliseconds(0)));
-    try {
-      shake_hands(socket, address, hello, token);
-      return socket;
-    } catch (const ConnectionLost&) {
-      if (std::chrono::steady_clock::now() > deadline) throw;
-      std::this_thread::sleep_for(kHandshakeRetryDelay);
+    std::vector<std::string> reasons;
+    for (const TcpAddress& address : addresses) {
+      std::string why;
+      try {
+        std::optional<TcpSocket> socket =
+            is_only ? TcpSocket::connect(address, remaining())
+                    : TcpSocket::try_connect(address, kTryPatience, why);
+        if (socket) {
+          shake_hands(*socket, address, hello, token);
+          return {std::move(*socket), address};
+        }
+      } catch (const ConnectionLost& lost) {
+        if (is_only && remaining().count() == 0) throw;
+        why = lost.what();
+      } catch (const Refused&) {
+        throw;
+      } catch (const Error& error) {
+        if (is_only) throw;
+        why = error.what();
+      }
+      reasons.push_back(fmt::format("{} ({})", address.text(), why));
     }
+    if (remaining().count() == 0) {
+      throw Error(
+          "rank {} ({}) has not reached rank 0 {}, at none of the addresses of its machine: {}. "
+          "Find out why the machines do not reach each other",
+          hello.rank, hello.host, waited_text(patience), fmt::join(reasons, ", "));
+    }
+    std::this_thread::sleep_for(kHandshakeRetryDelay);
   }
 }
 

@@ -51,13 +51,22 @@ std::optional<TcpHello> read_hello(std::span<const std::byte, kHelloBytes> bytes
 bool verify_hello(std::string_view token, const TcpChallenge& challenge,
                   const TcpSignedHello& signed_hello, TcpVerdict& verdict);
 
-/// Connects to the first rank at the address and makes the handshake. Until `patience` is over, it
-/// tries again if nothing listens there, or if the connection is lost before the first rank has
-/// answered: the first rank may have closed it in favour of others (HandshakeLimits).
+/// A connection to the first rank, and the address at which it was made.
+struct FirstRankConnection {
+  TcpSocket socket;
+  TcpAddress address;
+};
+
+/// Connects to the first rank at one of its addresses and makes the handshake. Until `patience` is
+/// over, it tries again if nothing listens there, or if the connection is lost before the first rank
+/// has answered: the first rank may have closed it in favour of others (HandshakeLimits). If there
+/// are several addresses, it tries each for a moment, and one at which something else listens is
+/// passed over.
 ///
 /// Throws Error if nothing listens there in time, or if what listens is no first rank of this
 /// version, does not know the token or refuses this process; ConnectionLost if it does not answer.
-TcpSocket connect_to_first_rank(const TcpAddress& address, const TcpHello& hello,
-                                std::string_view token, std::chrono::milliseconds patience);
+FirstRankConnection connect_to_first_rank(std::span<const TcpAddress> addresses,
+                                          const TcpHello& hello, std::string_view token,
+                                          std::chrono::milliseconds patience);
 
 }  // namespace tessera

@@ -23,6 +23,8 @@ namespace {
 constexpr std::chrono::seconds kAlivePeriod{1};
 /// The longest wait for threads that are to send ranks the results of end().
 constexpr std::chrono::seconds kReplyPatience{2};
+/// The time within which a rank must answer the question what it does.
+constexpr std::chrono::seconds kQuestionPatience{3};
 constexpr int kMostStatus = 255;  // of a process
 
 WireWriter message_of(FirstRankMessage kind, std::optional<std::string_view> text = {}) {
@@ -30,6 +32,19 @@ WireWriter message_of(FirstRankMessage kind, std::optional<std::string_view> tex
   message.put(kind);
   if (text) message.put_text(*text);
   return message;
+}
+
+/// Returns the calls of two lists; of a group that is in both, the later one.
+std::vector<LastCall> later_calls(std::vector<LastCall> calls, std::vector<LastCall> others) {
+  for (LastCall& other : others) {
+    const auto same = std::ranges::find(calls, other.group, &LastCall::group);
+    if (same == calls.end()) {
+      calls.push_back(std::move(other));
+    } else if (same->begun < other.begun) {
+      *same = std::move(other);
+    }
+  }
+  return calls;
 }
 
 std::vector<std::string> hosts_of(const std::vector<GatheredRank>& ranks) {
@@ -40,13 +55,23 @@ std::vector<std::string> hosts_of(const std::vector<GatheredRank>& ranks) {
 
 }  // namespace
 
-TcpHub::TcpHub(std::vector<GatheredRank> ranks)
+TcpHub::TcpHub(std::vector<GatheredRank> ranks, OwnCalls& own_calls)
     : gathered_(std::move(ranks)),
       ranks_(static_cast<int>(gathered_.size())),
       hosts_(hosts_of(gathered_)),
       world_(ranks_, kRankTimeout, hosts_),
       network_(find_network()),
+      own_calls_(own_calls),
+      board_({.tell = [this](int rank, int64_t wait,
+                             const std::string& why) { tell_verdict(rank, wait, why); },
+              .ask = [this](std::span<const int> asked) { return ask(asked); },
+              .text = [this](int rank) { return world_.text(rank); }}),
       members_(gathered_.size()) {
+  world_.describe_by([this](std::span<const int> asked) {
+    std::vector<std::string> texts;
+    for (RankAnswer& answer : ask(asked)) texts.push_back(std::move(answer.text));
+    return texts;
+  });
   for (int rank = 1; rank < ranks_; ++rank) {
     Member& member = members_[static_cast<size_t>(rank)];
     member.member_socket = &*gathered_[static_cast<size_t>(rank)].member;
@@ -88,6 +113,7 @@ TcpHub::~TcpHub() {
     Lock lock(mutex_);
     await_replies(lock);
   }
+  board_.stop();
   world_.fail(0, "it has ended");  // wakes threads that wait in calls
   shut_down_connections();
 }
@@ -129,7 +155,7 @@ void TcpHub::receive_messages(int rank) {
 }
 
 void TcpHub::handle_message(int rank, WireReader& message) {
-  switch (message.take_enum(MemberMessage::abort, "what a rank says")) {
+  switch (message.take_enum(MemberMessage::answer, "what a rank says")) {
     case MemberMessage::work_failed: {
       const std::string why = message.take_text();
       message.require_end();
@@ -142,7 +168,83 @@ void TcpHub::handle_message(int rank, WireReader& message) {
       message.require_end();
       return abort_others(rank, status);
     }
+    case MemberMessage::waits:
+      return begin_wait(rank, take_wait_of(message, rank, ranks_));
+    case MemberMessage::goes_on: {
+      const auto wait = message.take<int64_t>();
+      message.require_end();
+      return end_wait(rank, wait);
+    }
+    case MemberMessage::withdrew:
+      return withdraw(rank, take_withdrawal(message, ranks_));
+    case MemberMessage::answer:
+      return note_answer(rank, message);
   }
+}
+
+void TcpHub::tell_verdict(int rank, int64_t wait, const std::string& why) {
+  if (rank == 0) return own_calls_.end_wait(wait, why);
+  WireWriter message = message_of(FirstRankMessage::verdict);
+  message.put(wait);
+  message.put_text(why);
+  send_to(rank, message);
+}
+
+void TcpHub::withdraw(int rank, const PlaneWithdrawal& withdrawal) {
+  if (withdrawal.peer == 0) return own_calls_.withdraw(rank, withdrawal.group, withdrawal.why);
+  WireWriter message = message_of(FirstRankMessage::withdrawn);
+  put_withdrawal(message, {rank, withdrawal.group, withdrawal.why});
+  send_to(withdrawal.peer, message);
+}
+
+void TcpHub::note_answer(int rank, WireReader& message) {
+  const auto number = message.take<int64_t>();
+  std::vector<LastCall> calls = take_calls(message);
+  {
+    const Lock lock(mutex_);
+    const auto question = questions_.find(number);
+    if (question == questions_.end()) return;  // the answer has come too late
+    question->second.answers.emplace(rank, std::move(calls));
+  }
+  changed_.notify_all();
+}
+
+std::vector<RankAnswer> TcpHub::ask(std::span<const int> ranks) {
+  int64_t number = 0;
+  std::vector<int> asked;
+  {
+    const Lock lock(mutex_);
+    number = question_count_++;
+    for (const int rank : ranks) {
+      if (rank != 0 && !ends_.contains(rank) && !lost_.contains(rank)) asked.push_back(rank);
+    }
+    questions_[number].asked = asked.size();
+  }
+  WireWriter message = message_of(FirstRankMessage::question);
+  message.put(number);
+  for (const int rank : asked) send_to(rank, message);
+  Lock lock(mutex_);
+  changed_.wait_for(lock, kQuestionPatience, [&] {
+    return closing_ || questions_[number].answers.size() == questions_[number].asked;
+  });
+  std::map<int, std::vector<LastCall>> answers = std::move(questions_[number].answers);
+  questions_.erase(number);
+  lock.unlock();
+  std::vector<RankAnswer> result;
+  for (const int rank : ranks) {
+    const bool is_asked = std::ranges::find(asked, rank) != asked.end();
+    if (is_asked && !answers.contains(rank)) {
+      result.push_back({{}, silent_text(world_.text(rank))});
+      continue;
+    }
+    RankAnswer answer{later_calls(world_.last_calls(rank),
+                                  rank == 0 ? own_calls_.last_calls() : answers[rank]),
+                      ""};
+    answer.text = fmt::format("{} (on {})", calls_text(rank, answer.calls),
+                              hosts_[static_cast<size_t>(rank)]);
+    result.push_back(std::move(answer));
+  }
+  return result;
 }
 
 /// A guard that counts a reply as pending until it is destroyed.
@@ -233,6 +335,7 @@ void TcpHub::fail(int rank, std::string_view why, bool work_only) {
 TcpHub::End TcpHub::end(int rank, std::string_view error, std::chrono::milliseconds patience) {
   Lock lock(mutex_);
   ends_.emplace(rank, error);
+  board_.end(rank);
   // If all ranks were told of the error, it is another rank's.
   const bool is_own_failure = !error.empty() && !failures_.contains(std::string(error));
   lock.unlock();

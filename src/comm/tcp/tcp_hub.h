@@ -13,9 +13,12 @@
 
 #include "comm/in_process/world.h"
 #include "comm/processes.h"
+#include "comm/own_calls.h"
 #include "comm/tcp/gather_ranks.h"
+#include "comm/tcp/plane_letters.h"
 #include "comm/tcp/tcp_messages.h"
 #include "comm/tcp/tcp_socket.h"
+#include "comm/tcp/wait_board.h"
 #include "comm/tcp/wire.h"
 
 namespace tessera {
@@ -29,8 +32,9 @@ namespace tessera {
 class TcpHub {
  public:
   /// Creates the hub of ranks that have all come (gather_ranks()), and tells them so. If the system
-  /// has no threads for them, throws Error and sends its text to them.
-  explicit TcpHub(std::vector<GatheredRank> ranks);
+  /// has no threads for them, throws Error and sends its text to them. `own_calls` are those of the
+  /// first rank.
+  TcpHub(std::vector<GatheredRank> ranks, OwnCalls& own_calls);
   TcpHub(const TcpHub&) = delete;
   TcpHub& operator=(const TcpHub&) = delete;
   ~TcpHub();
@@ -44,6 +48,12 @@ class TcpHub {
 
   /// Ends the work on behalf of a rank: see Processes::end_work().
   void end_work(int rank, std::string_view why) { fail(rank, why, /*work_only=*/true); }
+
+  /// Notes a wait of a rank, and its end: see PlaneProcess.
+  void begin_wait(int rank, PlaneWait wait) { board_.add(rank, std::move(wait)); }
+  void end_wait(int rank, int64_t wait) { board_.remove(rank, wait); }
+  /// Tells the other rank of a message that `rank` has withdrawn it.
+  void withdraw(int rank, const PlaneWithdrawal& withdrawal);
 
   struct End {
     Processes::Report report;
@@ -76,6 +86,12 @@ class TcpHub {
 
   struct PendingReply;
 
+  /// A question to ranks, and the answers that have come.
+  struct Question {
+    size_t asked = 0;
+    std::map<int, std::vector<LastCall>> answers;
+  };
+
   /// Returns what network() does. Ranks of this machine connect by its loopback, which other
   /// machines do not reach, so it looks for a rank of another machine.
   std::string find_network() const;
@@ -86,6 +102,10 @@ class TcpHub {
   void handle_message(int rank, WireReader& message);
   /// Waits in end() for a rank whose work has ended. Replies whether the rank reports its error.
   void reply_to_end(int rank, WireReader& message);
+  void tell_verdict(int rank, int64_t wait, const std::string& why);
+  void note_answer(int rank, WireReader& message);
+  /// Asks ranks what they do. Waits for the answers of those that have not ended, for some seconds.
+  std::vector<RankAnswer> ask(std::span<const int> ranks);
   /// Wakes the threads that wait in end() for a rank, and gives them time to send their replies.
   void await_replies(Lock& lock);
   /// Notes that the process of a rank is lost: its connection ended by this exception. The rank has
@@ -103,13 +123,17 @@ class TcpHub {
   const std::vector<std::string> hosts_;  // by rank
   World world_;
   std::string network_;
-  std::mutex mutex_;                  // guards what follows, down to closing_
+  std::mutex mutex_;                  // guards what follows, down to questions_
   std::condition_variable changed_;   // notified when one of these changes
   std::map<int, std::string> ends_;   // by rank that has ended: its error or an empty text
   std::map<int, std::string> lost_;   // by rank that was lost before it ended: why
   std::set<std::string> failures_;    // errors that were sent to all ranks
   int pending_replies_ = 0;           // threads that are to send a rank the result of end()
   bool closing_ = false;              // the run ends: lost connections are no failures any more
+  int64_t question_count_ = 0;
+  std::map<int64_t, Question> questions_;  // by number; those that wait for answers
+  OwnCalls& own_calls_;
+  WaitBoard board_;
   std::vector<Member> members_;       // by rank; the first rank's is not used
   std::jthread sign_of_life_sender_;  // runs send_signs_of_life()
 };

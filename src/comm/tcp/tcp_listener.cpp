@@ -11,6 +11,21 @@
 namespace tessera {
 
 TcpListener::TcpListener(const TcpAddress& address) {
+  // The system chooses a port that is free at the first address. Others may have it at the next.
+  constexpr int kPortTries = 16;
+  int problem = 0;
+  for (int i = 0; descriptors_.empty() && i < (address.port == 0 ? kPortTries : 1); ++i) {
+    problem = listen_at_all(address);
+  }
+  if (!descriptors_.empty()) return;
+  throw Error(
+      "cannot listen at {}: {}. The first rank listens there, so it must be an address of its "
+      "machine and a port that nothing else has",
+      address.text(), system_reason(problem));
+}
+
+/// Listens at all IP addresses, or at none. Returns the system's error of one of them.
+int TcpListener::listen_at_all(const TcpAddress& address) {
   int problem = 0;
   for (const SystemAddress& system_address : listening_addresses(address)) {
     const int error = listen_at(system_address);
@@ -22,15 +37,11 @@ TcpListener::TcpListener(const TcpAddress& address) {
       break;
     }
   }
-  if (!descriptors_.empty()) return;
-  throw Error(
-      "cannot listen at {}: {}. The first rank listens there, so it must be an address of its "
-      "machine and a port that nothing else has",
-      address.text(), system_reason(problem));
+  return problem;
 }
 
-/// Listens at one address. Returns the system's error, or 0.
-int TcpListener::listen_at(const SystemAddress& address) {
+int TcpListener::listen_at(SystemAddress address) {
+  if (address.port() == 0 && !descriptors_.empty()) address.set_port(port());
   const int descriptor = ::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (descriptor < 0) return errno;
   const int on = 1;
@@ -58,14 +69,12 @@ void TcpListener::close_all() {
 TcpListener::~TcpListener() { close_all(); }
 
 uint16_t TcpListener::port() const {
-  sockaddr_storage own{};
-  socklen_t length = sizeof own;
-  ::getsockname(descriptors_.front(), reinterpret_cast<sockaddr*>(&own), &length);
-  return ntohs(own.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(own).sin6_port
-                                         : reinterpret_cast<const sockaddr_in&>(own).sin_port);
+  SystemAddress own{.length = sizeof(sockaddr_storage)};
+  ::getsockname(descriptors_.front(), reinterpret_cast<sockaddr*>(&own.bytes), &own.length);
+  return own.port();
 }
 
-std::optional<TcpSocket> TcpListener::accept() {
+std::optional<TcpSocket> TcpListener::accept() const {
   for (const int listening : descriptors_) {
     const int descriptor = ::accept4(listening, nullptr, nullptr, SOCK_CLOEXEC);
     if (descriptor >= 0) return TcpSocket(descriptor);

@@ -14,7 +14,7 @@ namespace tessera {
 /// descriptor for each of them.
 class TcpListener {
  public:
-  /// Begins to listen. Port 0 lets the system choose a free port. Throws Error that names the
+  /// Begins to listen. Port 0 lets the system choose a port that is free at all addresses. Throws Error that names the
   /// address if it is not one of this machine, or if something else listens there.
   explicit TcpListener(const TcpAddress& address);
   TcpListener(const TcpListener&) = delete;
@@ -26,10 +26,11 @@ class TcpListener {
   std::span<const int> descriptors() const { return descriptors_; }
   /// Returns the next connection that waits to be accepted; none if none waits. Throws Error if the
   /// system has no descriptor left for it.
-  std::optional<TcpSocket> accept();
+  std::optional<TcpSocket> accept() const;
 
  private:
-  int listen_at(const SystemAddress& address);
+  int listen_at_all(const TcpAddress& address);
+  int listen_at(SystemAddress address);
   void close_all();
 
   std::vector<int> descriptors_;

@@ -19,6 +19,10 @@ enum class MemberMessage : uint8_t {
   work_failed,  ///< why
   ended,        ///< error, patience in ms
   abort,        ///< status
+  waits,        ///< a PlaneWait, which has lasted for a moment
+  goes_on,      ///< the number of a PlaneWait that has ended
+  withdrew,     ///< a PlaneWithdrawal
+  answer,       ///< the number of a question; the rank's calls (put_calls())
 };
 
 /// The kinds of messages from the first rank to another rank on that connection, with their fields.
@@ -30,6 +34,9 @@ enum class FirstRankMessage : uint8_t {
   work_failed,  ///< why; all lanes but kControlLane
   report,       ///< Processes::Report, whether all have ended
   abort,        ///< status
+  question,     ///< number: what does the rank do?
+  verdict,      ///< the number of a PlaneWait, and why it cannot end
+  withdrawn,    ///< the other rank, and the group and the error of a PlaneWithdrawal
 };
 
 /// The kinds of requests on the connection of TcpPurpose::calls. The rank numbers its groups, and

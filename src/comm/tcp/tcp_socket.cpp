@@ -131,25 +131,34 @@ TcpSocket::~TcpSocket() {
 TcpSocket TcpSocket::connect(const TcpAddress& address, std::chrono::milliseconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   for (;;) {
-    int unknown = 0;
-    const std::vector<SystemAddress> addresses = look_up(address, unknown);
-    std::string why = unknown == 0 ? "" : ::gai_strerror(unknown);
-    // EAI_AGAIN: the name server does not answer now, but may do so later.
-    if (unknown != 0 && unknown != EAI_AGAIN) throw_unknown(address, unknown);
-    for (const SystemAddress& at : addresses) {
-      const auto remaining =
-          std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-      int descriptor = -1;
-      const int problem =
-          connect_to(at, std::clamp(remaining, kConnectRetryDelay, kConnectPatience), descriptor);
-      if (problem == 0) return TcpSocket(descriptor);
-      why = system_reason(problem);
-    }
+    const auto remaining =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    std::string why;
+    auto socket =
+        try_connect(address, std::clamp(remaining, kConnectRetryDelay, kConnectPatience), why);
+    if (socket) return std::move(*socket);
     if (std::chrono::steady_clock::now() > deadline) {
       throw Error("{} does not answer {}: {}", address.text(), waited_text(patience), why);
     }
     std::this_thread::sleep_for(kConnectRetryDelay);
   }
+}
+
+std::optional<TcpSocket> TcpSocket::try_connect(const TcpAddress& address,
+                                                std::chrono::milliseconds patience,
+                                                std::string& why) {
+  int unknown = 0;
+  const std::vector<SystemAddress> addresses = look_up(address, unknown);
+  if (unknown != 0) why = ::gai_strerror(unknown);
+  // EAI_AGAIN: the name server does not answer now, but may do so later.
+  if (unknown != 0 && unknown != EAI_AGAIN) throw_unknown(address, unknown);
+  for (const SystemAddress& at : addresses) {
+    int descriptor = -1;
+    const int problem = connect_to(at, patience, descriptor);
+    if (problem == 0) return TcpSocket(descriptor);
+    why = system_reason(problem);
+  }
+  return std::nullopt;
 }
 
 std::string system_reason(int error) { return std::generic_category().message(error); }

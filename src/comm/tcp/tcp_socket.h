@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -36,6 +37,12 @@ class TcpSocket {
   /// Connects to an address. Tries again until something listens there, for `patience` at most;
   /// then throws Error with the system's reason.
   static TcpSocket connect(const TcpAddress& address, std::chrono::milliseconds patience);
+
+  /// Connects to the address, or to one of the IP addresses of its host. Tries each once, for
+  /// `patience` at most. Returns none if nothing listens there, and sets `why` to the reason. Throws
+  /// Error if the host is unknown.
+  static std::optional<TcpSocket> try_connect(const TcpAddress& address,
+                                              std::chrono::milliseconds patience, std::string& why);
 
   /// Makes the system report the connection as lost if the other machine does not acknowledge sent
   /// bytes within half a minute. This is only for connections of small messages: the machine of a

@@ -1,5 +1,6 @@
 #include "comm/tcp/tcp_transport.h"
 
+#include <array>
 #include <functional>
 #include <numeric>
 #include <utility>
@@ -7,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "comm/call_errors.h"
 #include "comm/tcp/tcp_messages.h"
 #include "comm/tcp/wire.h"
 
@@ -24,11 +26,12 @@ std::span<std::byte> bytes_of(const Tensor& tensor) {
 /// read_call() computes the sizes of the operands.
 class TcpTransport final : public Transport {
  public:
-  TcpTransport(CallConnection& connection, const OtherProcess& process, int group, int position,
-               std::string lane)
+  TcpTransport(CallConnection& connection, const OtherProcess& process, int group,
+               std::vector<int> ranks, int position, std::string lane)
       : connection_(connection),
         process_(process),
         group_(group),
+        ranks_(std::move(ranks)),
         position_(position),
         lane_(std::move(lane)) {}
 
@@ -175,13 +178,24 @@ class TcpTransport final : public Transport {
   void keep_failure(const Fingerprint& mark, Action&& action) {
     if (failure_) throw Error("{}", *failure_);
     try {
-      action([this] { process_.require_first_rank(); });
+      action([&] { require_first_rank(mark); });
     } catch (const ConnectionLost& lost) {
       failure_ = fmt::format("{}: {}", mark.text(), process_.lost_text(lost.what()));
     } catch (const Error& error) {
       failure_ = error.what();
     }
     if (failure_) throw Error("{}", *failure_);
+  }
+
+  /// Throws Error if the first rank is silent, or lost.
+  void require_first_rank(const Fingerprint& mark) const {
+    try {
+      process_.require_first_rank();
+    } catch (const SilentFirstRank& silent) {
+      throw Error("{}", timeout_text(mark.text(), group_text(ranks_, lane_), process_.timeout(),
+                                     std::array{process_.rank()}, std::array{0},
+                                     std::array<std::string, 1>{silent.what()}));
+    }
   }
 
   /// Withdraws a message, unless the group is broken: then the first rank does not move it any
@@ -199,6 +213,7 @@ class TcpTransport final : public Transport {
   CallConnection& connection_;
   const OtherProcess& process_;
   int group_;
+  std::vector<int> ranks_;
   int position_;
   std::string lane_;
   int64_t posts_ = 0;  // the number of messages that were posted
@@ -208,8 +223,10 @@ class TcpTransport final : public Transport {
 }  // namespace
 
 std::unique_ptr<Transport> tcp_transport(CallConnection& connection, const OtherProcess& process,
-                                         int group, int position, std::string lane) {
-  return std::make_unique<TcpTransport>(connection, process, group, position, std::move(lane));
+                                         int group, std::vector<int> ranks, int position,
+                                         std::string lane) {
+  return std::make_unique<TcpTransport>(connection, process, group, std::move(ranks), position,
+                                        std::move(lane));
 }
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "comm/tcp/call_connection.h"
 #include "comm/tcp/other_process.h"
@@ -9,7 +10,7 @@
 
 namespace tessera {
 
-/// Returns the transport of the rank at `position` of a group, over a connection to the first
+/// Returns the transport of the rank at `position` of the group `ranks`, over a connection to the first
 /// rank's process. It refers to the connection and to the rank's process. `group` is the group's
 /// number in the first rank's process.
 ///
@@ -18,6 +19,7 @@ namespace tessera {
 /// threads. All operands go through the first rank's process. That is fast enough for agreement
 /// among ranks and for the loading of checkpoints; devices have links of their own.
 std::unique_ptr<Transport> tcp_transport(CallConnection& connection, const OtherProcess& process,
-                                         int group, int position, std::string lane);
+                                         int group, std::vector<int> ranks, int position,
+                                         std::string lane);
 
 }  // namespace tessera

@@ -36,6 +36,9 @@ ConfigSection run_section() {
            {several_ranks, RunSection().rank_timeout},
            "seconds that a rank waits for another one before the run ends and names the call and "
            "the ranks that did not come; it must be longer than it takes to write a checkpoint")
+      .key("check_calls", &RunSection::check_calls, FlagRule{}, {several_ranks, false},
+           "processes compare each call that they make together before its bytes move, which takes "
+           "a round of messages each time; for suspicions and tests")
       .key("trace_step", &RunSection::trace_step, whole(0, kMaxSteps), {traces_a_step, int64_t{0}},
            "the step whose timeline, of all ranks, is written to trace.json; 0: none")
       .key("tensorboard", &RunSection::tensorboard, FlagRule{}, {always},

@@ -1,0 +1,150 @@
+#include "comm/mpi/mpi_moves_mpi.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+
+namespace tessera {
+namespace {
+
+/// The most ranks of a group in which each rank sends its small block to each other.
+constexpr int kMostDirect = 8;
+/// The most bytes of a block that is sent so.
+constexpr int64_t kDirectBytes = int64_t{64} << 10;
+/// The most bytes of a block that other ranks pass on, in larger groups.
+constexpr int64_t kForwardedBytes = 2048;
+/// The most bytes that go along a tree, and the least of a segment.
+constexpr int64_t kTreeBytes = int64_t{64} << 10;
+constexpr int64_t kSegmentBytes = int64_t{256} << 10;
+constexpr int64_t kMostSegments = 256;
+
+void copy(const std::byte* from, int64_t bytes, std::byte* to) {
+  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+void gather_directly(MpiGroup& group, const Fingerprint& mark, std::byte* memory,
+                     std::span<const ByteBlock> blocks) {
+  const ByteBlock& own = blocks[static_cast<size_t>(group.position())];
+  std::vector<MpiPiece> sends, receives;
+  for (int distance = 1; distance < group.size(); ++distance) {
+    const int from = (group.position() + distance) % group.size();
+    const int to = (group.position() + group.size() - distance) % group.size();
+    const ByteBlock& block = blocks[static_cast<size_t>(from)];
+    receives.push_back({from, memory + block.offset, block.bytes});
+    sends.push_back({to, memory + own.offset, own.bytes});
+  }
+  group.exchange(mark, sends, receives);
+}
+
+void gather_in_ring(MpiGroup& group, const Fingerprint& mark, std::byte* memory,
+                    std::span<const ByteBlock> blocks) {
+  const int size = group.size();
+  const int next = (group.position() + 1) % size;
+  const int previous = (group.position() + size - 1) % size;
+  for (int step = 0; step + 1 < size; ++step) {
+    const auto block_at = [&](int distance) {
+      const int position = (group.position() + 2 * size - distance) % size;
+      return blocks[static_cast<size_t>(position)];
+    };
+    const ByteBlock sent = block_at(step);
+    const ByteBlock received = block_at(step + 1);
+    const MpiPiece send{next, memory + sent.offset, sent.bytes};
+    const MpiPiece receive{previous, memory + received.offset, received.bytes};
+    group.exchange(mark, std::span(&send, 1), std::span(&receive, 1));
+  }
+}
+
+/// Gathers blocks in slots of `bytes` bytes. The slot of a rank is its distance from this rank.
+void gather_in_rounds(MpiGroup& group, const Fingerprint& mark, std::byte* memory,
+                      std::span<const ByteBlock> blocks, int64_t bytes) {
+  const int size = group.size();
+  std::byte* const slots = group.arrived().bytes(size * bytes);
+  const ByteBlock& own = blocks[static_cast<size_t>(group.position())];
+  copy(memory + own.offset, own.bytes, slots);
+  std::vector<MPI_Request> requests;
+  for (int distance = 1; distance < size; distance *= 2) {
+    const int64_t moved = std::min(distance, size - distance) * bytes;
+    group.receive(group.call_hash(), {(group.position() + distance) % size, slots + distance * bytes, moved},
+                  requests);
+    group.send(group.call_hash(), {(group.position() + size - distance) % size, slots, moved}, requests);
+    group.wait(mark, requests, moved);
+  }
+  for (int distance = 1; distance < size; ++distance) {
+    const ByteBlock& block = blocks[static_cast<size_t>((group.position() + distance) % size)];
+    copy(slots + distance * bytes, block.bytes, memory + block.offset);
+  }
+}
+
+/// The ranks from which this rank receives a broadcast, and to which it sends it on. Positions count
+/// from the root.
+struct BroadcastLinks {
+  int parent = -1;  ///< -1 at the root
+  std::vector<int> children{};
+};
+
+BroadcastLinks links_in_tree(int position, int size) {
+  BroadcastLinks links;
+  if (position > 0) links.parent = position & (position - 1);
+  const int lowest = position > 0 ? position & -position : size;
+  for (int bit = 1; bit < lowest && position + bit < size; bit *= 2) {
+    links.children.insert(links.children.begin(), position + bit);
+  }
+  return links;
+}
+
+BroadcastLinks links_in_chain(int position, int size) {
+  BroadcastLinks links{.parent = position - 1};
+  if (position + 1 < size) links.children.push_back(position + 1);
+  return links;
+}
+
+}  // namespace
+
+void gather_blocks(MpiGroup& group, const Fingerprint& mark, std::byte* memory,
+                   std::span<const ByteBlock> blocks) {
+  const int64_t most = std::ranges::max(blocks, {}, &ByteBlock::bytes).bytes;
+  if (group.size() == 2 || (group.size() <= kMostDirect && most <= kDirectBytes)) {
+    gather_directly(group, mark, memory, blocks);
+  } else if (most <= kForwardedBytes) {
+    gather_in_rounds(group, mark, memory, blocks, most);
+  } else {
+    gather_in_ring(group, mark, memory, blocks);
+  }
+}
+
+void broadcast_bytes(MpiGroup& group, const Fingerprint& mark, std::byte* memory, int64_t bytes,
+                     int root) {
+  const int size = group.size();
+  const int position = (group.position() + size - root) % size;
+  const bool is_tree = size == 2 || bytes <= kTreeBytes;
+  const BroadcastLinks links =
+      is_tree ? links_in_tree(position, size) : links_in_chain(position, size);
+  const int64_t segment = is_tree ? bytes : std::max(kSegmentBytes, bytes / kMostSegments);
+  std::vector<std::vector<MPI_Request>> receives;
+  std::vector<MPI_Request> sends;
+  const auto peer_of = [&](int other) { return (other + root) % size; };
+  for (int64_t begin = 0; begin < bytes && links.parent >= 0; begin += segment) {
+    group.receive(group.call_hash(), {peer_of(links.parent), memory + begin, std::min(segment, bytes - begin)},
+                  receives.emplace_back());
+  }
+  size_t arrived = 0;
+  for (int64_t begin = 0; begin < bytes; begin += segment) {
+    const int64_t moved = std::min(segment, bytes - begin);
+    if (links.parent >= 0) group.wait(mark, receives[arrived++], moved);
+    for (const int child : links.children) {
+      group.send(group.call_hash(), {peer_of(child), memory + begin, moved}, sends);
+    }
+  }
+  group.wait(mark, sends, bytes);
+}
+
+void meet_all(MpiGroup& group, const Fingerprint& mark) {
+  std::vector<std::byte> memory(static_cast<size_t>(group.size()));
+  std::vector<ByteBlock> blocks;
+  for (int position = 0; position < group.size(); ++position) blocks.push_back({position, 1});
+  gather_blocks(group, mark, memory.data(), blocks);
+}
+
+}  // namespace tessera

@@ -1,0 +1,87 @@
+#include "comm/tcp/plane_letters.h"
+
+#include <algorithm>
+
+namespace tessera {
+namespace {
+
+/// The most calls of an answer: a rank has one for each of its groups.
+constexpr int64_t kMostCalls = 4096;
+
+bool has(const std::vector<int>& ranks, int rank) {
+  return std::ranges::find(ranks, rank) != ranks.end();
+}
+
+}  // namespace
+
+void put_wait(WireWriter& message, const PlaneWait& wait) {
+  message.put(wait.number);
+  message.put_all(std::span<const int>(wait.ranks));
+  message.put_text(wait.lane);
+  Fingerprint mark = wait.mark.mark;
+  mark.name = wait.mark.name;
+  message.put_mark(mark);
+  message.put_all(std::span<const int>(wait.needs));
+  message.put<int64_t>(wait.timeout.count());
+  message.put<int64_t>(wait.remaining.count());
+}
+
+PlaneWait take_wait_of(WireReader& message, int rank, int ranks) {
+  PlaneWait wait{.number = message.take<int64_t>(), .ranks = message.take_all<int>()};
+  wait.lane = message.take_text();
+  wait.mark = message.take_mark();
+  wait.needs = message.take_all<int>();
+  wait.timeout = message.take_wait();
+  wait.remaining = message.take_wait();
+  message.require_end();
+  const auto is_rank = [&](int member) { return member >= 0 && member < ranks; };
+  const auto is_member = [&](int needed) { return needed != rank && has(wait.ranks, needed); };
+  if (std::ssize(wait.ranks) > ranks || std::ssize(wait.needs) > ranks ||
+      !std::ranges::all_of(wait.ranks, is_rank) || !has(wait.ranks, rank) ||
+      !std::ranges::all_of(wait.needs, is_member)) {
+    throw BadMessage("a wait of rank {} in a group of which it is not one", rank);
+  }
+  return wait;
+}
+
+void put_calls(WireWriter& message, const std::vector<LastCall>& calls) {
+  const auto now = std::chrono::steady_clock::now();
+  message.put<int64_t>(std::ssize(calls));
+  for (const LastCall& call : calls) {
+    message.put_text(call.text);
+    message.put_text(call.group);
+    message.put(call.state);
+    message.put<int64_t>(std::chrono::ceil<std::chrono::milliseconds>(now - call.begun).count());
+  }
+}
+
+std::vector<LastCall> take_calls(WireReader& message) {
+  const auto now = std::chrono::steady_clock::now();
+  const auto count = message.take_between<int64_t>(0, kMostCalls, "a number of calls");
+  std::vector<LastCall> calls;
+  for (int64_t i = 0; i < count; ++i) {
+    LastCall& call = calls.emplace_back();
+    call.text = message.take_text();
+    call.group = message.take_text();
+    call.state = message.take_enum(CallState::failed, "the state of a call");
+    call.begun = now - message.take_wait();
+  }
+  message.require_end();
+  return calls;
+}
+
+void put_withdrawal(WireWriter& message, const PlaneWithdrawal& withdrawal) {
+  message.put(withdrawal.peer);
+  message.put_text(withdrawal.group);
+  message.put_text(withdrawal.why);
+}
+
+PlaneWithdrawal take_withdrawal(WireReader& message, int ranks) {
+  PlaneWithdrawal withdrawal{.peer = message.take_between(0, ranks - 1, "a rank")};
+  withdrawal.group = message.take_text();
+  withdrawal.why = message.take_text();
+  message.require_end();
+  return withdrawal;
+}
+
+}  // namespace tessera
