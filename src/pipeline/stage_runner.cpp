@@ -115,8 +115,8 @@ void StageRunner::join_lanes(const StageList& list) {
   for (const StageEntry& entry : list.entries) {
     if (const auto* const message = std::get_if<StageMessage>(&entry)) peers.insert(message->peer);
   }
-  for (const std::string_view lane : {kActivationsLane, kGradientsLane}) {
-    executor_.runtime().groups().connect_posts(axes, lane,
+  for (const Lane lane : {Lane::messages_forward, Lane::messages_backward}) {
+    executor_.runtime().groups().connect_posts(axes, word(lane),
                                                std::vector<int>(peers.begin(), peers.end()));
   }
 }
@@ -125,8 +125,7 @@ void StageRunner::join_lanes(const StageList& list) {
 /// stage.
 Communicator& StageRunner::lane_of(BoundaryKind kind) {
   const std::array axes{executor_.program(0).mesh().pipeline()};
-  return executor_.runtime().groups().over(
-      axes, kind == BoundaryKind::activations ? kActivationsLane : kGradientsLane);
+  return executor_.runtime().groups().over(axes, word(message_lane(kind)));
 }
 
 }  // namespace tessera

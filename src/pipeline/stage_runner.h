@@ -12,10 +12,6 @@
 
 namespace tessera {
 
-// The lanes of messages between stages. Each has its own order.
-inline constexpr std::string_view kActivationsLane = "activations";
-inline constexpr std::string_view kGradientsLane = "gradients";
-
 /// Executes the lists of one stage: runs their actions, posts their messages and awaits them. One
 /// thread uses a runner.
 class StageRunner {

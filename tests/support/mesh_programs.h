@@ -78,15 +78,22 @@ class MeshRun {
 
   /// What a rank has got on a lane from the group of some axes, by collectives of one kind.
   const Traffic& traffic(int rank, std::span<const Axis> axes, Collective kind,
-                         std::string_view lane = "network") const {
-    return of(rank).groups.over(axes, lane).traffic(kind);
+                         Lane lane = Lane::exchanges) const {
+    return of(rank).groups.over(axes, word(lane)).traffic(kind);
   }
   /// The bytes that it has got from them, by collectives of any kind, as the transport counted.
-  int64_t received_bytes(int rank, std::span<const Axis> axes,
-                         std::string_view lane = "network") const {
+  int64_t received_bytes(int rank, std::span<const Axis> axes, Lane lane) const {
     int64_t bytes = 0;
     for (size_t kind = 0; kind < kWordsOf<Collective>.size(); ++kind) {
       bytes += traffic(rank, axes, static_cast<Collective>(kind), lane).received_bytes;
+    }
+    return bytes;
+  }
+  /// The same, on all lanes.
+  int64_t received_bytes(int rank, std::span<const Axis> axes) const {
+    int64_t bytes = 0;
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      bytes += received_bytes(rank, axes, static_cast<Lane>(lane));
     }
     return bytes;
   }
