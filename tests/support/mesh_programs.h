@@ -50,9 +50,11 @@ class MeshRun {
       : mesh_(mesh), world_(mesh.ranks(), options.timeout) {
     for (int rank = 0; rank < mesh.ranks(); ++rank) {
       ranks_.push_back(std::make_unique<Rank>(
-          mesh, rank, [this, rank](std::span<const int> ranks, std::string_view lane) {
+          mesh, rank,
+          [this, rank](std::span<const int> ranks, std::string_view lane) {
             return world_.group(rank, ranks, lane);
-          }));
+          },
+          [this, rank](std::string_view why) { world_.end_work(rank, why); }));
     }
     run_ranks(world_, [&](int rank) { run(rank, write, give, options); });
   }
@@ -100,8 +102,9 @@ class MeshRun {
 
  private:
   struct Rank {
-    Rank(const Mesh& mesh, int rank, RankGroups::Join join)
-        : program(mesh, rank), groups(mesh, rank, std::move(join)) {}
+    Rank(const Mesh& mesh, int rank, RankGroups::Join join,
+         std::function<void(std::string_view why)> end_work)
+        : program(mesh, rank), groups(mesh, rank, std::move(join), std::move(end_work)) {}
     Program program;
     RankGroups groups;
     std::map<std::string, Tensor> values;
