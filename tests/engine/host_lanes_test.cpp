@@ -190,7 +190,7 @@ TEST(HostLanes, AnErrorOfComputingWakesTheLaneThatWaitsForOtherRanks) {
     Flag begun;
     const Lane lane = groups.rank() == 0 ? Lane::exchanges : Lane::reductions;
     const Value sent = builder.apply_single(
-        std::make_shared<LaneSum>(lane, std::vector{mesh.tensor()}, "sum", false, begun.set()),
+        std::make_shared<LaneSum>(lane, std::vector{mesh.tensor()}, 2, "sum", false, begun.set()),
         {x});
     const auto fail = [&] {
       begun.wait()();

@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/device_transport.h"
 #include "engine/action.h"
 #include "program/operation.h"
 #include "support/whole_labels.h"
+#include "tensor/alignment.h"
 
 namespace tessera::testing {
 
@@ -45,10 +47,11 @@ class LaneStep final : public Operation {
 /// Calls `before` first.
 class LaneSum final : public Operation {
  public:
-  LaneSum(Lane lane, std::vector<Axis> axes, std::string call, bool in_place = false,
+  LaneSum(Lane lane, std::vector<Axis> axes, int ranks, std::string call, bool in_place = false,
           std::function<void()> before = {})
       : lane_(lane),
         axes_(std::move(axes)),
+        ranks_(ranks),
         call_(std::move(call)),
         in_place_(in_place),
         before_(std::move(before)) {}
@@ -66,20 +69,33 @@ class LaneSum final : public Operation {
     return in_place_ ? std::vector{0} : std::vector<int>{};
   }
   int in_place_input(int) const override { return in_place_ ? -1 : 0; }
-  int64_t workspace_bytes(const Target&, std::span<const Spec> inputs) const override {
-    return inputs[0].bytes();
+  int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
+    const int64_t staged = target.device == Device::cpu
+                               ? 0
+                               : all_reduce_workspace(inputs[0].shape.elements(), inputs[0].dtype,
+                                                      ranks_);
+    return aligned_bytes(inputs[0].bytes()) + staged;
   }
   void run(const Execution& execution) const override {
     if (before_) before_();
     const Tensor& from = execution.inputs[0];
-    const Tensor addends = Tensor::wrap(execution.workspace.data(), from.shape(), from.dtype());
-    addends.copy_from(from);
-    execution.group().all_reduce(call_, addends, in_place_ ? from : execution.outputs[0]);
+    const Tensor addends = Tensor::wrap(execution.workspace.data(), from.shape(), from.dtype(),
+                                        from.accelerator());
+    if (execution.stream != nullptr) {
+      execution.stream->copy(addends.address(), from.address(), from.bytes());
+    } else {
+      addends.copy_from(from);
+    }
+    const auto staged = static_cast<size_t>(aligned_bytes(from.bytes()));
+    execution.group().all_reduce(
+        call_, addends, in_place_ ? from : execution.outputs[0], Reduction::sum,
+        {.stream = execution.stream, .workspace = execution.workspace.subspan(staged)});
   }
 
  private:
   Lane lane_;
   std::vector<Axis> axes_;
+  int ranks_;
   std::string call_;
   bool in_place_;
   std::function<void()> before_;
@@ -102,11 +118,14 @@ class LaneCompute final : public Operation {
   }
   int in_place_input(int) const override { return in_place_ ? -1 : 0; }
   void run(const Execution& execution) const override {
-    const std::span<const float> a = execution.inputs[0].values<float>();
-    const std::span<const float> b = execution.inputs[1].values<float>();
-    const std::span<float> to =
-        (in_place_ ? execution.inputs[0] : execution.outputs[0]).values<float>();
-    for (size_t i = 0; i < to.size(); ++i) to[i] = 0.5F * a[i] + b[i];
+    const auto* const a = execution.inputs[0].pointer<float>();
+    const auto* const b = execution.inputs[1].pointer<float>();
+    const Tensor& result = in_place_ ? execution.inputs[0] : execution.outputs[0];
+    const auto compute = [a, b, to = result.pointer<float>(), count = result.elements()] {
+      for (int64_t i = 0; i < count; ++i) to[i] = 0.5F * a[i] + b[i];
+    };
+    if (execution.stream != nullptr) return execution.stream->enqueue(compute);
+    compute();
   }
 
  private:

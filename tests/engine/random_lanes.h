@@ -92,8 +92,10 @@ class RandomLanes {
 
   void sum(size_t lane, const Sum& of) {
     const bool in_place = own_() % 3 == 0;
+    const Program& program = builder_.program();
+    const auto ranks = static_cast<int>(program.mesh().group(program.rank(), of.axes).size());
     const auto operation = std::make_shared<LaneSum>(lane == 0 ? Lane::exchanges : Lane::reductions,
-                                                     of.axes, of.call, in_place);
+                                                     of.axes, ranks, of.call, in_place);
     const auto made = builder_.apply(operation, {in_place ? draw(states_) : draw_operand()});
     if (!in_place) values_.push_back(made[0]);
   }

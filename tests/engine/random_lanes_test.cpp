@@ -15,6 +15,7 @@
 #include "engine/executor.h"
 #include "ops/host_target.h"
 #include "support/delayed_transport.h"
+#include "support/tested_devices.h"
 
 namespace tessera {
 namespace {
@@ -29,26 +30,28 @@ void give(const Program& program, Executor& executor, int action) {
     const bool is_given =
         info.kind == ValueKind::input || (info.kind == ValueKind::state && action == 0);
     if (!is_given) continue;
-    const std::span<float> to = executor.tensor(Value{static_cast<int>(id)}).values<float>();
-    for (size_t i = 0; i < to.size(); ++i) {
-      to[i] = static_cast<float>(
-                  (id * 31 + i * 7 + static_cast<size_t>(program.rank() * 13 + action)) % 97) -
-              48;
+    const Tensor& tensor = executor.tensor(Value{static_cast<int>(id)});
+    std::vector<float> numbers;
+    for (int64_t i = 0; i < tensor.elements(); ++i) {
+      const int64_t drawn = static_cast<int64_t>(id) * 31 + i * 7 + program.rank() * 13 + action;
+      numbers.push_back(static_cast<float>(drawn % 97 - 48));
     }
+    upload(std::as_bytes(std::span(numbers)), tensor);
   }
 }
 
-/// Returns the outputs and states of a program after each of some actions, without the memory of
-/// what is not used any more.
+/// Returns the outputs and states of a program after each of three actions.
 std::vector<float> results(const Program& program, Executor& executor) {
   std::vector<float> all;
-  for (int action = 0; action < 2; ++action) {
+  for (int action = 0; action < 3; ++action) {
     give(program, executor, action);
     executor.run(testing::kWholeProgram);
+    executor.synchronize();
     for (size_t id = 0; id < program.values().size(); ++id) {
       const Value value{static_cast<int>(id)};
       if (program.info(value).kind != ValueKind::state && !program.is_output(value)) continue;
-      const std::span<const float> numbers = executor.tensor(value).values<float>();
+      const Tensor host = on_host(executor.tensor(value));
+      const std::span<const float> numbers = host.values<float>();
       all.insert(all.end(), numbers.begin(), numbers.end());
     }
   }
@@ -106,6 +109,32 @@ TEST(RandomLanes, HaveTheBitsOfOneNodeAfterTheOtherWhateverIsDoneFirst) {
     }
   });
   EXPECT_GT(beside, programs * mesh.ranks() / 2);
+}
+
+TEST(RandomLanes, HaveTheBitsOfTheProcessorOnDevices) {
+  const Mesh mesh({.tensor = 2});
+  World world(mesh.ranks());
+  run_delayed(world, mesh, 2, [&](RankGroups& groups) {
+    Runtime host(host_target(1));
+    Runtime device = testing::make_runtime(host_target(1), testing::Emulation{.lanes = 32});
+    RankGroups device_groups(
+        mesh, groups.rank(), [&](std::span<const int> ranks, std::string_view lane) {
+          return world.group(groups.rank(), ranks, fmt::format("{} of devices", lane));
+        });
+    device_groups.use_devices(*device.accelerator(), std::chrono::minutes(1));
+    host.join(groups);
+    device.join(device_groups);
+    for (int i = 0; i < 40; ++i) {
+      Program program(mesh, groups.rank());
+      Builder builder(program);
+      RandomLanes(builder, {.seed = static_cast<uint64_t>(i)}).write();
+      const auto run = [&](Runtime& runtime) {
+        Executor executor({&program}, std::array{testing::kWholeProgram}, runtime);
+        return results(program, executor);
+      };
+      ASSERT_EQ(run(device), run(host)) << "program " << i;
+    }
+  });
 }
 
 /// Says whether programs of ranks come to their end, if a sum is taken when all of its ranks have
