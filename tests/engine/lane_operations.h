@@ -70,17 +70,17 @@ class LaneSum final : public Operation {
   }
   int in_place_input(int) const override { return in_place_ ? -1 : 0; }
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
-    const int64_t staged = target.device == Device::cpu
-                               ? 0
-                               : all_reduce_workspace(inputs[0].shape.elements(), inputs[0].dtype,
-                                                      ranks_);
+    const int64_t staged =
+        target.device == Device::cpu
+            ? 0
+            : all_reduce_workspace(inputs[0].shape.elements(), inputs[0].dtype, ranks_);
     return aligned_bytes(inputs[0].bytes()) + staged;
   }
   void run(const Execution& execution) const override {
     if (before_) before_();
     const Tensor& from = execution.inputs[0];
-    const Tensor addends = Tensor::wrap(execution.workspace.data(), from.shape(), from.dtype(),
-                                        from.accelerator());
+    const Tensor addends =
+        Tensor::wrap(execution.workspace.data(), from.shape(), from.dtype(), from.accelerator());
     if (execution.stream != nullptr) {
       execution.stream->copy(addends.address(), from.address(), from.bytes());
     } else {
