@@ -52,6 +52,95 @@ struct TouchedMemory {
   std::set<int> all;  // written or read
 };
 
+/// Finds the joins of a segment. A step knows, of each lane, the last step that is done before it
+/// begins. It knows what the steps know that it awaits.
+class JoinFinder {
+ public:
+  JoinFinder(const Program& program, std::span<const int> nodes)
+      : nodes_(nodes), awaited_(nodes.size(), kNoSteps), known_(nodes.size(), kNoSteps) {
+    for (const int node : nodes) {
+      touched_.emplace_back(program, program.nodes()[static_cast<size_t>(node)]);
+      lanes_.push_back(program.nodes()[static_cast<size_t>(node)].operation->lane());
+    }
+  }
+
+  Joins find() {
+    const auto step_count = static_cast<int>(nodes_.size());
+    Joins joins{.awaited = {}, .busy_until = std::vector<int>(nodes_.size(), step_count - 1)};
+    std::array<LaneSteps, kLanes> known;  // by lane: what its next step knows at least
+    known.fill(kNoSteps);
+    for (int step = 0; step < step_count; ++step) {
+      const Lane lane = lanes_[index(step)];
+      LaneSteps& own = known[index(lane)];
+      if (lane != Lane::compute) learn(own, known[index(Lane::compute)]);
+      await_conflicts(step, own);
+      if (lane == Lane::compute) {
+        joins.busy_until[index(step)] = step;
+        end_pending(own, step - 1, joins);
+      } else {
+        own[index(lane)] = step;
+        pending_[index(lane)].push_back(step);
+      }
+      known_[index(step)] = own;
+    }
+    joins.awaited = std::move(awaited_);
+    return joins;
+  }
+
+ private:
+  static size_t index(int step) { return static_cast<size_t>(step); }
+  static size_t index(Lane lane) { return static_cast<size_t>(lane); }
+
+  static void learn(LaneSteps& known, const LaneSteps& other) {
+    for (size_t lane = 0; lane < kLanes; ++lane) known[lane] = std::max(known[lane], other[lane]);
+  }
+
+  /// Lets a step wait for the last step of each other lane that conflicts with it, unless it knows
+  /// that this step is done.
+  void await_conflicts(int step, LaneSteps& known) {
+    LaneSteps conflicts = kNoSteps;
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      if (lane == index(lanes_[index(step)])) continue;
+      const std::vector<int>& steps = pending_[lane];
+      const auto found = std::find_if(steps.rbegin(), steps.rend(), [&](int other) {
+        return touched_[index(step)].conflicts_with(touched_[index(other)]);
+      });
+      if (found != steps.rend() && *found > known[lane]) conflicts[lane] = *found;
+    }
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      if (conflicts[lane] < 0) continue;
+      const auto knows_it = [&](int other) {
+        return other >= 0 && other != conflicts[lane] &&
+               known_[index(other)][lane] >= conflicts[lane];
+      };
+      if (!std::ranges::any_of(conflicts, knows_it)) {
+        awaited_[index(step)][lane] = conflicts[lane];
+      }
+    }
+    for (const int awaited : awaited_[index(step)]) {
+      if (awaited >= 0) learn(known, known_[index(awaited)]);
+    }
+  }
+
+  /// Ends the steps that the compute lane knows to be done.
+  void end_pending(const LaneSteps& known, int busy_until, Joins& joins) {
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      std::erase_if(pending_[lane], [&](int step) {
+        if (step > known[lane]) return false;
+        joins.busy_until[index(step)] = busy_until;
+        return true;
+      });
+    }
+  }
+
+  std::span<const int> nodes_;
+  std::vector<TouchedMemory> touched_;            // by step
+  std::vector<Lane> lanes_;                       // by step
+  std::vector<LaneSteps> awaited_;                // by step
+  std::vector<LaneSteps> known_;                  // by step: what is done when it is done
+  std::array<std::vector<int>, kLanes> pending_;  // by lane: what no step of compute knows yet
+};
+
 }  // namespace
 
 std::vector<int> segment_nodes(const Program& program, Segment segment) {
@@ -81,39 +170,7 @@ std::vector<int> segment_nodes(const Program& program, Segment segment) {
 }
 
 Joins find_joins(const Program& program, std::span<const int> nodes) {
-  struct Pending {
-    int step;
-    TouchedMemory touched;
-  };
-  const auto step_count = static_cast<int>(nodes.size());
-  Joins joins{.awaited = std::vector<int>(nodes.size(), -1), .busy_until = {}};
-  for (int step = 0; step < step_count; ++step) joins.busy_until.push_back(step);
-  std::vector<Pending> pending;  // the nodes of the network lane that no step waits for yet
-  const auto end_first_pending = [&](size_t count, int busy_until) {
-    for (size_t i = 0; i < count; ++i) {
-      joins.busy_until[static_cast<size_t>(pending[i].step)] = busy_until;
-    }
-  };
-  for (int step = 0; step < step_count; ++step) {
-    const Node& node = program.nodes()[static_cast<size_t>(nodes[static_cast<size_t>(step)])];
-    if (node.operation->lane() == Lane::network) {
-      pending.push_back({step, TouchedMemory(program, node)});
-      continue;
-    }
-    if (pending.empty()) continue;
-    const TouchedMemory touched(program, node);
-    const auto found = std::find_if(pending.rbegin(), pending.rend(), [&](const Pending& other) {
-      return touched.conflicts_with(other.touched);
-    });
-    if (found == pending.rend()) continue;
-    joins.awaited[static_cast<size_t>(step)] = found->step;
-    // The network lane is in order, so the nodes before the found one are done too.
-    const auto done_count = static_cast<size_t>(pending.rend() - found);
-    end_first_pending(done_count, step - 1);
-    pending.erase(pending.begin(), pending.begin() + static_cast<std::ptrdiff_t>(done_count));
-  }
-  end_first_pending(pending.size(), step_count - 1);
-  return joins;
+  return JoinFinder(program, nodes).find();
 }
 
 }  // namespace tessera

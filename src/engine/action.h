@@ -58,20 +58,29 @@ using ListEntry = std::variant<Action, Hold>;
 /// because nothing runs for them.
 std::vector<int> segment_nodes(const Program& program, Segment segment);
 
-/// The steps of a segment at which the compute lane waits for the network lane
-/// (see Lane). A step is the index of a node in the segment, and both lists are by step.
+/// By lane: a step of that lane, as the index of a node in its segment; -1 for none.
+using LaneSteps = std::array<int, kLanes>;
+inline constexpr LaneSteps kNoSteps = [] {
+  LaneSteps none{};
+  none.fill(-1);
+  return none;
+}();
+
+/// The steps of a segment at which lanes wait for each other (see Lane). Both lists are by step.
 struct Joins {
-  /// The last step of the network lane that must be done before the step begins; -1 for none.
-  std::vector<int> awaited;
+  /// The last steps of other lanes than `compute` that must be done before the step begins. A step
+  /// of which that is known, since an earlier step of its lane or another awaited step began after
+  /// it, is not named.
+  std::vector<LaneSteps> awaited;
   /// The last step during which the operands of the step may be in use. On the compute lane it is
-  /// the step itself. The work of the network lane goes on until a later step waits for it.
+  /// the step itself. The work of another lane goes on until a step of the compute lane is known to
+  /// begin after it.
   std::vector<int> busy_until;
 };
 
-/// Returns the joins of nodes that run in this order. A node of the compute lane waits for a node
-/// of the network lane if both use the same memory and one of them writes it. A node of the network
-/// lane begins after all earlier nodes of the compute lane. The end of the segment waits for
-/// everything.
+/// Returns the joins of nodes that run in this order. A node waits for a node of another lane if
+/// both use the same memory and one of them writes it. A node of another lane than `compute` begins
+/// after all earlier nodes of the compute lane. The end of the segment waits for everything.
 Joins find_joins(const Program& program, std::span<const int> nodes);
 
 }  // namespace tessera

@@ -8,13 +8,16 @@ namespace tessera {
 /// is free meanwhile. One thread uses a clock.
 class ComputeClock {
  public:
+  using Clock = std::chrono::steady_clock;
+
   /// Puts work of that many seconds behind the work before it. It begins now if that is done.
   void add(double seconds);
   /// Waits until all work is done.
   void join() const;
+  /// Returns when all work is done.
+  Clock::time_point done() const { return done_; }
 
  private:
-  using Clock = std::chrono::steady_clock;
   Clock::time_point done_{};  // when all work is done
 };
 

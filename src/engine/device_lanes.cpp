@@ -5,37 +5,43 @@ namespace tessera {
 DeviceLanes::DeviceLanes(Accelerator& accelerator)
     : accelerator_(accelerator), compute_(accelerator.make_stream()) {}
 
-Stream& DeviceLanes::begin(Lane lane, int awaited_step) {
-  if (lane == Lane::compute) {
-    if (awaited_step >= 0) compute_->wait(*network_steps_.at(awaited_step));
-    return *compute_;
+Stream& DeviceLanes::begin(Lane lane, const LaneSteps& awaited) {
+  Stream* stream = compute_.get();
+  if (lane != Lane::compute) {
+    Other& own = other(lane);
+    if (!own.stream) {
+      own.stream = accelerator_.make_stream(Priority::high);
+      own.compute_reached = accelerator_.make_event();
+    }
+    stream = own.stream.get();
+    compute_->record(*own.compute_reached);
+    stream->wait(*own.compute_reached);
   }
-  if (!network_) {
-    network_ = accelerator_.make_stream(Priority::high);
-    compute_reached_ = accelerator_.make_event();
+  for (size_t i = 0; i < kLanes; ++i) {
+    if (awaited[i] >= 0) stream->wait(*others_[i].steps.at(awaited[i]));
   }
-  compute_->record(*compute_reached_);
-  network_->wait(*compute_reached_);
-  return *network_;
+  return *stream;
 }
 
 void DeviceLanes::end(Lane lane, int step) {
-  if (lane == Lane::compute) return;  // begin() of the network lane records an event when needed
-  std::unique_ptr<Event>& event = network_steps_[step];
+  if (lane == Lane::compute) return;  // begin() of the other lanes records an event when needed
+  Other& own = other(lane);
+  std::unique_ptr<Event>& event = own.steps[step];
   if (!event) event = accelerator_.make_event();
-  network_->record(*event);
-  last_network_step_ = step;
+  own.stream->record(*event);
+  own.last_step = step;
 }
 
 void DeviceLanes::join_all() {
-  if (last_network_step_ < 0) return;
-  compute_->wait(*network_steps_.at(last_network_step_));
-  last_network_step_ = -1;
+  for (Other& other : others_) {
+    if (other.last_step >= 0) compute_->wait(*other.steps.at(other.last_step));
+    other.last_step = -1;
+  }
 }
 
 void DeviceLanes::abandon_capture() noexcept {
   compute_->abandon_capture();
-  last_network_step_ = -1;
+  for (Other& other : others_) other.last_step = -1;
 }
 
 void CapturedActions::run(const FrameSegment& action, DeviceLanes& lanes,

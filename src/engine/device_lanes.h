@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstddef>
 #include <functional>
@@ -7,23 +8,23 @@
 #include <memory>
 
 #include "device/accelerator.h"
-#include "program/operation.h"
+#include "engine/action.h"
 
 namespace tessera {
 
 /// The executor's lanes (see Lane) on an accelerator: one stream for each lane, and events by which
-/// one lane waits for the other. A step is a node's index in its segment.
+/// lanes wait for each other. A step is a node's index in its segment.
 class DeviceLanes {
  public:
   explicit DeviceLanes(Accelerator& accelerator);
 
-  /// Returns the stream for the next step. On the compute lane the step's work begins when step
-  /// `awaited_step` of the network lane is done; -1 waits for none. On the network lane it begins
-  /// when all work enqueued on the compute lane so far is done.
-  Stream& begin(Lane lane, int awaited_step);
+  /// Returns the stream for the next step, whose work begins when the steps `awaited` are done. On
+  /// other lanes than `compute` it begins when all work enqueued on the compute lane so far is
+  /// done, too.
+  Stream& begin(Lane lane, const LaneSteps& awaited);
   /// Ends a step, after its work was put into the stream.
   void end(Lane lane, int step);
-  /// Makes the compute lane wait for the network lane. The next step may be 0 again.
+  /// Makes the compute lane wait for the others. The next step may be 0 again.
   void join_all();
   /// Ends a capture of the compute lane's stream after an error. The next step may be 0 again.
   void abandon_capture() noexcept;
@@ -31,12 +32,18 @@ class DeviceLanes {
   Stream& compute() { return *compute_; }
 
  private:
+  /// A lane other than `compute`.
+  struct Other {
+    std::shared_ptr<Stream> stream;               // made when it is first needed
+    std::unique_ptr<Event> compute_reached;       // recorded before each step
+    std::map<int, std::unique_ptr<Event>> steps;  // by step: recorded after it
+    int last_step = -1;                           // -1 if there is nothing to join
+  };
+  Other& other(Lane lane) { return others_[static_cast<size_t>(lane)]; }
+
   Accelerator& accelerator_;
   std::shared_ptr<Stream> compute_;
-  std::shared_ptr<Stream> network_;         // made when it is first needed
-  std::unique_ptr<Event> compute_reached_;  // recorded before each step of the network lane
-  std::map<int, std::unique_ptr<Event>> network_steps_;  // by step: recorded after it
-  int last_network_step_ = -1;                           // -1 if there is nothing to join
+  std::array<Other, kLanes> others_;  // by lane
 };
 
 /// A segment of a program in one of its frames. The actions of all micro-batches that use the frame

@@ -5,9 +5,10 @@
 //
 // 1. begin_action() checks that the plan has the situation.
 // 2. run_nodes() goes through the nodes. run_node() collects a node's tensors and its workspace,
-//    and calls Operation::run(). On an accelerator this puts the work into the stream of the node's
-//    lane, after the work that it depends on (device_lanes.h). An action's second run captures a
-//    graph.
+//    and calls Operation::run(). On the processor, a node of another lane than that of computing
+//    may be given to the lane's thread (host_lanes.h). On an accelerator this puts the work into
+//    the stream of the node's lane, after the work that it depends on (device_lanes.h). An action's
+//    second run captures a graph.
 // 3. FramesInFlight::end() notes that the frame waits for its next segment, if there is one.
 //
 // hold() only checks and notes what is held: somebody else moves the contents.
@@ -47,8 +48,11 @@ Executor::Executor(std::vector<const Program*> programs, MemoryPlan plan, Runtim
       max_outputs = std::max(max_outputs, node.outputs.size());
     }
   }
-  inputs_.reserve(max_inputs);
-  outputs_.reserve(max_outputs);
+  for (Operands& operands : operands_) {
+    operands.inputs.reserve(max_inputs);
+    operands.outputs.reserve(max_outputs);
+  }
+  if (runtime.accelerator() == nullptr) make_host_lanes();
 }
 
 Executor::Executor(std::vector<const Program*> programs, std::span<const ListEntry> list,
@@ -60,12 +64,39 @@ Executor::Executor(std::vector<const Program*> programs, std::span<const Action>
     : Executor(programs, plan_memory(programs, actions, runtime.target(), given), runtime, given) {}
 
 Executor::~Executor() {
+  host_lanes_.reset();
   if (!lanes_) return;
   try {
     runtime_.accelerator()->synchronize();
   } catch (...) {  // a destructor must not throw; synchronize() and Snapshot::wait() report it
     return;
   }
+}
+
+void Executor::make_host_lanes() {
+  std::array<bool, kLanes> needed{};
+  for (size_t i = 0; i < programs_.size(); ++i) {
+    const ProgramMemory& memory = plan_.programs[i];
+    std::vector<std::vector<bool>>& by_segment = beside_.emplace_back();
+    for (size_t segment = 0; segment < memory.nodes.size(); ++segment) {
+      std::vector<Lane> lanes;
+      for (const int node : memory.nodes[segment]) {
+        lanes.push_back(programs_[i]->nodes()[static_cast<size_t>(node)].operation->lane());
+      }
+      const auto& beside = by_segment.emplace_back(steps_beside(lanes, memory.joins[segment]));
+      for (size_t step = 0; step < lanes.size(); ++step) {
+        if (beside[step]) needed[static_cast<size_t>(lanes[step])] = true;
+      }
+    }
+  }
+  std::vector<Lane> lanes;
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    if (needed[lane]) lanes.push_back(static_cast<Lane>(lane));
+  }
+  if (lanes.empty()) return;
+  host_lanes_.emplace(lanes, [this](Lane, const HostLanes::Step& step) {
+    run_node(step.program, step.frame, step.node, nullptr, /*is_beside_compute=*/true);
+  });
 }
 
 void Executor::bind(size_t program_index, const GivenTensors& given) {
@@ -221,14 +252,15 @@ void Executor::hold(const Hold& hold) {
 void Executor::run(const Action& action) {
   const auto program_index = static_cast<size_t>(action.program);
   const int frame_number = frame_index(action.program, action.micro_batch);
-  const Frame& running = frames_[program_index][static_cast<size_t>(frame_number)];
   const size_t segment_index = find_segment(action.program, action.segment);
   begin_action(action, frame_number);
   Groups& groups = groups_[program_index];
   if (groups.empty()) groups = find_groups(*programs_[program_index]);
   if (transfers_) transfers_->end_writes();
   metered([&] {
-    const auto enqueue = [&] { run_nodes(program_index, running, segment_index); };
+    const auto enqueue = [&] {
+      run_nodes(program_index, static_cast<size_t>(frame_number), segment_index);
+    };
     if (uses_graphs()) {
       captured_.run({action.program, frame_number, segment_index}, *lanes_, enqueue);
     } else {
@@ -243,56 +275,107 @@ bool Executor::uses_graphs() const {
   return lanes_ && graphs_ && trace_ == nullptr && finite_check_ == nullptr;
 }
 
-void Executor::run_nodes(size_t program_index, const Frame& frame, size_t segment_index) {
+bool Executor::uses_host_lanes() const {
+  return host_lanes_ && finite_check_ == nullptr && !observer_;
+}
+
+void Executor::run_nodes(size_t program_index, size_t frame_index, size_t segment_index) {
+  if (uses_host_lanes()) {
+    try {
+      return run_nodes_beside(program_index, frame_index, segment_index);
+    } catch (const std::exception& error) {
+      abandon_host_lanes(error.what());
+      throw;
+    } catch (...) {
+      abandon_host_lanes("an unknown error");
+      throw;
+    }
+  }
   const std::vector<int>& nodes = plan_.programs[program_index].nodes[segment_index];
   const Joins& joins = plan_.programs[program_index].joins[segment_index];
   for (size_t step = 0; step < nodes.size(); ++step) {
     const auto node_index = static_cast<size_t>(nodes[step]);
     const Lane lane = programs_[program_index]->nodes()[node_index].operation->lane();
     Stream* const stream = lanes_ ? &lanes_->begin(lane, joins.awaited[step]) : nullptr;
-    run_node(program_index, frame, node_index, stream);
+    run_node(program_index, frame_index, node_index, stream);
     if (lanes_) lanes_->end(lane, static_cast<int>(step));
   }
   if (lanes_) lanes_->join_all();
   if (node_seconds_) compute_clock_.join();
 }
 
-void Executor::run_node(size_t program_index, const Frame& frame, size_t node_index,
-                        Stream* stream) {
+void Executor::run_nodes_beside(size_t program_index, size_t frame_index, size_t segment_index) {
+  const std::vector<int>& nodes = plan_.programs[program_index].nodes[segment_index];
+  const Joins& joins = plan_.programs[program_index].joins[segment_index];
+  const std::vector<bool>& beside = beside_[program_index][segment_index];
+  host_lanes_->begin();
+  for (size_t step = 0; step < nodes.size(); ++step) {
+    const auto node = static_cast<size_t>(nodes[step]);
+    const Lane lane = programs_[program_index]->nodes()[node].operation->lane();
+    if (beside[step]) {
+      host_lanes_->hand_over(lane, {.step = static_cast<int>(step),
+                                    .program = program_index,
+                                    .frame = frame_index,
+                                    .node = node,
+                                    .awaited = joins.awaited[step],
+                                    .begin = compute_clock_.done()});
+      continue;
+    }
+    host_lanes_->await(joins.awaited[step]);
+    if (lane != Lane::compute) host_lanes_->await(lane);
+    run_node(program_index, frame_index, node, nullptr);
+    if (lane != Lane::compute) host_lanes_->note_done(lane, static_cast<int>(step));
+  }
+  host_lanes_->await_all();
+  if (node_seconds_) compute_clock_.join();
+}
+
+void Executor::abandon_host_lanes(const char* why) noexcept {
+  // Other ranks may wait for what this rank does not do any more, and a lane for these ranks.
+  if (host_lanes_->abandon() && runtime_.has_groups()) runtime_.groups().end_work(why);
+}
+
+void Executor::run_node(size_t program_index, size_t frame_index, size_t node_index, Stream* stream,
+                        bool is_beside_compute) {
   const Program& program = *programs_[program_index];
+  const Frame& frame = frames_[program_index][frame_index];
   const Node& node = program.nodes()[node_index];
-  inputs_.clear();
-  outputs_.clear();
+  Operands& operands = operands_[static_cast<size_t>(node.operation->lane())];
+  operands.inputs.clear();
+  operands.outputs.clear();
   for (const Value input : node.inputs) {
-    inputs_.push_back(frame.values[static_cast<size_t>(input.id)]);
+    operands.inputs.push_back(frame.values[static_cast<size_t>(input.id)]);
   }
   for (const Value output : node.outputs) {
-    outputs_.push_back(frame.values[static_cast<size_t>(output.id)]);
+    operands.outputs.push_back(frame.values[static_cast<size_t>(output.id)]);
   }
-  if (finite_check_ != nullptr || observer_) clear_outputs(stream);
+  if (finite_check_ != nullptr || observer_) clear_outputs(operands, stream);
   const Tensor& workspace = frame.workspaces[node_index];
   const size_t workspace_bytes = workspace.defined() ? static_cast<size_t>(workspace.bytes()) : 0;
   run_timed(program, node,
             {.runtime = runtime_,
-             .inputs = inputs_,
-             .outputs = outputs_,
+             .inputs = operands.inputs,
+             .outputs = operands.outputs,
              .workspace = {static_cast<std::byte*>(workspace.address()), workspace_bytes},
              .stream = stream,
              .name = program.name_of(node),
-             .groups = groups_[program_index][node_index]});
-  if (finite_check_ != nullptr && !finite_check_->message) check_outputs(program, node);
-  if (observer_) observer_(program, node, outputs_);
+             .groups = groups_[program_index][node_index],
+             .is_beside_compute = is_beside_compute});
+  if (finite_check_ != nullptr && !finite_check_->message) {
+    check_outputs(program, node, operands.outputs);
+  }
+  if (observer_) observer_(program, node, operands.outputs);
 }
 
-void Executor::clear_outputs(Stream* stream) const {
+void Executor::clear_outputs(const Operands& operands, Stream* stream) {
   const auto overlap = [](const Tensor& a, const Tensor& b) {
     const auto* const a_begin = static_cast<const std::byte*>(a.address());
     const auto* const b_begin = static_cast<const std::byte*>(b.address());
     return a_begin < b_begin + b.bytes() && b_begin < a_begin + a.bytes();
   };
-  for (const Tensor& output : outputs_) {
+  for (const Tensor& output : operands.outputs) {
     const auto in_place = [&](const Tensor& input) { return overlap(input, output); };
-    if (std::ranges::any_of(inputs_, in_place)) continue;
+    if (std::ranges::any_of(operands.inputs, in_place)) continue;
     if (stream == nullptr) {
       output.fill_zero();
     } else {
@@ -302,7 +385,7 @@ void Executor::clear_outputs(Stream* stream) const {
 }
 
 void Executor::run_timed(const Program& program, const Node& node, const Execution& execution) {
-  if (node_seconds_) {
+  if (node_seconds_ && !execution.is_beside_compute) {
     if (node.operation->lane() == Lane::compute) {
       if (const std::optional<double> seconds = node_seconds_(program, node)) {
         return compute_clock_.add(*seconds);
@@ -338,10 +421,11 @@ void Executor::set_node_seconds(NodeSeconds seconds) {
   node_seconds_ = std::move(seconds);
 }
 
-void Executor::check_outputs(const Program& program, const Node& node) const {
-  for (size_t i = 0; i < outputs_.size(); ++i) {
-    if (!is_floating(outputs_[i].dtype())) continue;
-    const int64_t element = first_non_finite(outputs_[i]);
+void Executor::check_outputs(const Program& program, const Node& node,
+                             std::span<const Tensor> outputs) const {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!is_floating(outputs[i].dtype())) continue;
+    const int64_t element = first_non_finite(outputs[i]);
     if (element >= 0) {
       finite_check_->message = fmt::format(
           "{} is not finite at element {} (made by {} in the {} pass)",

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <functional>
 #include <optional>
 #include <span>
@@ -12,6 +13,7 @@
 #include "engine/device_lanes.h"
 #include "engine/device_transfers.h"
 #include "engine/frames_in_flight.h"
+#include "engine/host_lanes.h"
 #include "engine/memory_plan.h"
 #include "engine/trace.h"
 #include "program/runtime.h"
@@ -41,7 +43,8 @@ class Executor {
            const GivenTensors& given = {});
   Executor(std::vector<const Program*> programs, std::span<const Action> actions, Runtime& runtime,
            const GivenTensors& given = {});
-  /// Waits for an accelerator, which may still use the memory that is freed here.
+  /// Waits for an accelerator, and for other lanes after an error: they may still use the memory
+  /// that is freed here.
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -62,7 +65,9 @@ class Executor {
   /// frame is in flight: the caller then gives up what the frame has. Throws InternalError for
   /// other situations, and if an input of the segment is still held.
   ///
-  /// On an accelerator the work is only enqueued, and begins when the action before it is done.
+  /// On an accelerator the work is only enqueued, and begins when the action before it is done. On
+  /// the processor all lanes are done when this returns. If it throws while calls of other ranks
+  /// are under way, it ends the work of all ranks (RankGroups::end_work()).
   void run(const Action& action);
 
   /// Begins or ends a hold. The plan must contain it in the same situation. Outputs are as the last
@@ -108,11 +113,12 @@ class Executor {
   TraceTimer* trace_timer() { return timer_ ? &*timer_ : nullptr; }
   /// Checks every node that runs from now on, up to the first one with a value that is not finite;
   /// null ends that. Nodes also run after a value that is not finite, so that collectives complete
-  /// on all ranks.
+  /// on all ranks. On the processor all lanes run on the caller's thread meanwhile.
   void set_finite_check(FiniteCheck* check) { finite_check_ = check; }
   /// Sets a function that is called with the outputs of each node after Operation::run(); an empty
-  /// one ends that. On an accelerator the node's work may still be running, and the launch of a
-  /// captured graph calls nothing (see set_graphs()).
+  /// one ends that. On the processor all lanes then run on the caller's thread. On an accelerator
+  /// the node's work may still be running, and the launch of a captured graph calls nothing (see
+  /// set_graphs()).
   using Observer =
       std::function<void(const Program& program, const Node& node, std::span<const Tensor>)>;
   void set_observer(Observer observer) { observer_ = std::move(observer); }
@@ -137,6 +143,10 @@ class Executor {
     std::vector<Tensor> values;
     std::vector<Tensor> workspaces;
   };
+  /// The operands of the node that a lane runs; reserved for the longest lists.
+  struct Operands {
+    std::vector<Tensor> inputs, outputs;
+  };
   /// By node of a program: the groups of ranks of its collectives.
   using Groups = std::vector<std::vector<Communicator*>>;
 
@@ -160,14 +170,25 @@ class Executor {
   /// Begins an action. Throws unless the plan has its situation.
   void begin_action(const Action& action, int frame_index);
   bool uses_graphs() const;
-  void run_nodes(size_t program_index, const Frame& frame, size_t segment_index);
-  void run_node(size_t program_index, const Frame& frame, size_t node_index, Stream* stream);
+  /// Makes the threads of lanes that have something to run beside the compute lane.
+  void make_host_lanes();
+  /// Returns whether lanes work at the same time on the processor. Checks and observers need each
+  /// node to be done before the next one.
+  bool uses_host_lanes() const;
+  void run_nodes(size_t program_index, size_t frame_index, size_t segment_index);
+  void run_nodes_beside(size_t program_index, size_t frame_index, size_t segment_index);
+  /// After an error of the running action: lets the other ranks know if they would wait for it.
+  void abandon_host_lanes(const char* why) noexcept;
+  /// `is_beside_compute` is as in Execution.
+  void run_node(size_t program_index, size_t frame_index, size_t node_index, Stream* stream,
+                bool is_beside_compute = false);
   /// Zeroes the outputs that have memory of their own, so that checks and observers see zeros in
   /// the rows that a run does not use.
-  void clear_outputs(Stream* stream) const;
+  static void clear_outputs(const Operands& operands, Stream* stream);
   /// Runs a node's operation, and records its time if there is a trace.
   void run_timed(const Program& program, const Node& node, const Execution& execution);
-  void check_outputs(const Program& program, const Node& node) const;
+  void check_outputs(const Program& program, const Node& node,
+                     std::span<const Tensor> outputs) const;
 
   std::vector<const Program*> programs_;
   MemoryPlan plan_;
@@ -178,7 +199,7 @@ class Executor {
   std::vector<std::vector<Frame>> frames_;  // by program
   std::vector<Groups> groups_;              // by program; empty before its first run
   FramesInFlight in_flight_;
-  std::vector<Tensor> inputs_, outputs_;  // of the running node; reserved for the longest lists
+  std::array<Operands, kLanes> operands_;  // by lane
   Trace* trace_ = nullptr;
   std::optional<TraceTimer> timer_;  // set while an accelerator's work is traced
   BusyMeter* meter_ = nullptr;
@@ -188,6 +209,8 @@ class Executor {
   ComputeClock compute_clock_;  // used while node_seconds_ is set
   bool graphs_ = true;
   CapturedActions captured_;
+  std::vector<std::vector<std::vector<bool>>> beside_;  // by program and segment: steps_beside()
+  std::optional<HostLanes> host_lanes_;  // none if nothing runs beside the compute lane
 };
 
 /// Returns the index of the first NaN or infinity, or -1 if there is none.

@@ -18,9 +18,16 @@ size_t index(Value value) { return static_cast<size_t>(value.id); }
 
 /// The first and the last moment at which a value's memory is touched.
 struct Use {
+  /// Work that goes on beside later steps.
+  struct Span {
+    Moment begin;
+    Moment end;
+  };
+
   bool used = false;
   Moment first;
   Moment last;
+  std::vector<Span> beside;
 
   void note(Moment moment) {
     if (!used) first = moment;
@@ -68,6 +75,7 @@ class LifetimeFinder {
           for (const Value value : *values) {
             use(value).note(begin);
             use(value).note(end);
+            if (end > begin) use(value).beside.push_back({begin, end});
           }
         }
       }
@@ -125,8 +133,8 @@ class LifetimeFinder {
 
   /// Returns the computed value whose memory an output reuses, or null. It is the base of the input
   /// that the operation names. The node must be the last to use that value, and use it once, uses
-  /// of its views included. The value must have the output's dtype and size, and neither it nor a
-  /// view of it may be an output of the program.
+  /// of its views included. No earlier node may still be at work on it. The value must have the
+  /// output's dtype and size, and neither it nor a view of it may be an output of the program.
   Value reused_input(const Node& node, int output) const {
     const int input_index = node.operation->in_place_input(output);
     if (input_index < 0) return {};
@@ -140,7 +148,11 @@ class LifetimeFinder {
                       reused_info.rows.has_value() == output_info.rows.has_value() &&
                       reused_info.spec.dtype == output_info.spec.dtype &&
                       reused_info.spec.bytes() == output_info.spec.bytes();
-    const bool ends_here = uses_[index(input)].last == uses_[index(value)].first;
+    const Moment now = uses_[index(value)].first;
+    const bool ends_here = uses_[index(input)].last == now &&
+                           std::ranges::none_of(uses_[index(input)].beside, [&](Use::Span span) {
+                             return span.begin < now && span.end >= now;
+                           });
     if (!fits || !ends_here || std::ranges::count_if(node.inputs, shares_memory) != 1) return {};
     // Another output of this node may reuse the memory already.
     const int block = lifetimes_.block_of[index(input)];

@@ -55,7 +55,7 @@ class ProgramCheck {
     check_repetition(node);
     if (node.phase == Phase::update) check_update(node);
     for (const int updated : node.operation->updated_inputs()) {
-      if (node.operation->lane() == Lane::network) {
+      if (node.operation->lane() != Lane::compute) {
         take_sum_of(node.inputs[static_cast<size_t>(updated)]);
       }
     }
@@ -158,7 +158,7 @@ class ProgramCheck {
         });
     if (is_piece) {
       pieces_alone_.insert_or_assign(weight.id, value);
-    } else if (node.operation->lane() == Lane::network) {
+    } else if (node.operation->lane() != Lane::compute) {
       pieces_alone_.erase(weight.id);
     }
   }

@@ -58,12 +58,21 @@ Trace::Span::~Span() {
   if (trace_ == nullptr) return;
   const double end = trace_->now();
   event_.duration = end - event_.start;
-  trace_->take_products(event_);
-  if (node_ != nullptr) {
-    trace_->node_events_.push_back({trace_->step_.events.size(), program_, node_});
+  const bool is_own_thread = trace_->is_own_thread();
+  if (is_own_thread) trace_->take_products(event_);
+  {
+    const std::scoped_lock lock(trace_->mutex_);
+    if (node_ != nullptr) {
+      trace_->node_events_.push_back({trace_->step_.events.size(), program_, node_});
+    }
+    trace_->step_.events.push_back(std::move(event_));
   }
-  trace_->step_.events.push_back(std::move(event_));
-  trace_->step_.recording_seconds += trace_->now() - end;
+  if (is_own_thread) trace_->step_.recording_seconds += trace_->now() - end;
+}
+
+void Trace::add(TraceEvent event) {
+  const std::scoped_lock lock(mutex_);
+  step_.events.push_back(std::move(event));
 }
 
 const StepTrace& Trace::step() {

@@ -2,8 +2,10 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -15,7 +17,9 @@ namespace tessera {
 
 /// Records one training step: the operations with their times and the costs that they state, and
 /// the matrix products that ran. The time in which the trace itself works is in no event, and is
-/// added up (StepTrace::recording_seconds).
+/// added up (StepTrace::recording_seconds). Any thread may time and add events. That of the trace,
+/// which made it, does all else: it takes the matrix products, and its work is what recording
+/// takes.
 class Trace {
  public:
   /// Returns the seconds since some fixed moment.
@@ -38,7 +42,8 @@ class Trace {
     Trace* trace_;
   };
 
-  /// A guard that times one node, if `trace` is not null. Spans do not overlap. The program must
+  /// A guard that times one node, if `trace` is not null. Spans of a thread do not overlap. The
+  /// program must
   /// outlive the trace, which reads what the node is when step() is called: that takes longer than
   /// to note a time.
   class Span {
@@ -58,7 +63,7 @@ class Trace {
   };
 
   /// Adds an event that was timed elsewhere (see TraceTimer), in seconds since the trace began.
-  void add(TraceEvent event) { step_.events.push_back(std::move(event)); }
+  void add(TraceEvent event);
 
   /// Returns the event of a node without times and products.
   static TraceEvent event_of(const Program& program, const Node& node);
@@ -81,8 +86,12 @@ class Trace {
     const Node* node;
   };
 
+  bool is_own_thread() const { return std::this_thread::get_id() == thread_; }
+
   Clock clock_;
   double begin_;
+  std::thread::id thread_ = std::this_thread::get_id();
+  std::mutex mutex_;  // guards the events of step_ and node_events_
   GemmCounter products_;
   StepTrace step_;
   std::vector<NodeEvent> node_events_;

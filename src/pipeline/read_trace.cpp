@@ -12,7 +12,7 @@
 #include "pipeline/trace_fields.h"
 #include "pipeline/trace_format.h"
 
-// Reads the file of a traced step (trace_format.h), of this version or of the one before.
+// Reads the file of a traced step (trace_format.h), of this version or of those before.
 
 namespace tessera {
 namespace {
@@ -104,7 +104,9 @@ class TraceParser {
   explicit TraceParser(std::string file) : fields_(std::move(file)) {}
 
   RunTrace parse(const Json& json) {
-    of_one_rank_ = version_of(json) == kTraceVersionOfOneRank;
+    const int version = version_of(json);
+    of_one_rank_ = version == kTraceVersionOfOneRank;
+    if (version == kTraceVersionOfOneNetwork) tracks_ = kTracksOfOneNetwork;
     const Json& other_data = json["otherData"];
     if (of_one_rank_) {
       add_rank(other_data);
@@ -141,10 +143,11 @@ class TraceParser {
           fields_.file(), kTraceVersionKey);
     }
     const Json& version = (*found)[kTraceVersionKey];
-    if (version != kTraceVersion && version != kTraceVersionOfOneRank) {
+    if (version != kTraceVersion && version != kTraceVersionOfOneNetwork &&
+        version != kTraceVersionOfOneRank) {
       throw Error(
-          "{}: found a trace of version {}, expected {} or {}; read it with the tessera that "
-          "wrote it",
+          "{}: found a trace of version {}, expected one from {} to {}; read it with the tessera "
+          "that wrote it",
           fields_.file(), printable(version.dump(-1, ' ', false, Json::error_handler_t::replace)),
           kTraceVersionOfOneRank, kTraceVersion);
     }
@@ -206,28 +209,27 @@ class TraceParser {
     const std::string category = fields_.text(json, "cat");
     const Json& args = fields_.field(json, "args");
     if (category == kStepCategory) return add_step(json, args, start, duration, trace);
-    const TraceTrack track = track_of(json, trace);
-    if (track == TraceTrack::schedule) {
+    const TraceTrack track = read_track(json, trace);
+    if (track == kScheduleTrack) {
       trace.list.push_back(
           {.entry = entry_of(category, args, trace), .start = start, .duration = duration});
       return;
     }
-    trace.step.events.push_back(
-        {.name = fields_.text(json, "name"),
-         .block = category,
-         .phase = fields_.text(args, "phase"),
-         .layer = args.contains("layer")
-                      ? static_cast<int>(fields_.integer(args, "layer", -1, 1 << 20))
-                      : -1,
-         .lane = track == TraceTrack::network ? Lane::network : Lane::compute,
-         .start = start,
-         .duration = duration,
-         .flops = fields_.number_or_zero(args, "flops"),
-         .backward_flops = fields_.number_or_zero(args, "backward_flops"),
-         .repeated_flops = fields_.number_or_zero(args, "repeated_flops"),
-         .bytes = fields_.number_or_zero(args, "bytes"),
-         .shape = fields_.text_or_empty(args, "shape"),
-         .products = runs(args, trace.step.products.size())});
+    trace.step.events.push_back({.name = fields_.text(json, "name"),
+                                 .block = category,
+                                 .phase = fields_.text(args, "phase"),
+                                 .layer = args.contains("layer") ? static_cast<int>(fields_.integer(
+                                                                       args, "layer", -1, 1 << 20))
+                                                                 : -1,
+                                 .lane = lane_of(track),
+                                 .start = start,
+                                 .duration = duration,
+                                 .flops = fields_.number_or_zero(args, "flops"),
+                                 .backward_flops = fields_.number_or_zero(args, "backward_flops"),
+                                 .repeated_flops = fields_.number_or_zero(args, "repeated_flops"),
+                                 .bytes = fields_.number_or_zero(args, "bytes"),
+                                 .shape = fields_.text_or_empty(args, "shape"),
+                                 .products = runs(args, trace.step.products.size())});
   }
 
   /// Returns the rank that an event is of.
@@ -241,12 +243,12 @@ class TraceParser {
     return *found;
   }
 
-  TraceTrack track_of(const Json& json, const RankTrace& trace) const {
-    if (of_one_rank_) {
-      return fields_.integer(json, "tid", 0, 1) == 0 ? TraceTrack::compute : TraceTrack::network;
-    }
-    const int64_t first = track_id(trace.rank(), TraceTrack::schedule);
-    return static_cast<TraceTrack>(fields_.integer(json, "tid", first, first + kTraceTracks - 1) -
+  /// Returns the track of an event. That of all lanes which communicate, which versions before this
+  /// one have, is taken for that of exchanges.
+  TraceTrack read_track(const Json& json, const RankTrace& trace) const {
+    if (of_one_rank_) return 1 + static_cast<TraceTrack>(fields_.integer(json, "tid", 0, 1));
+    const int64_t first = track_id(trace.rank(), kScheduleTrack, tracks_);
+    return static_cast<TraceTrack>(fields_.integer(json, "tid", first, first + tracks_ - 1) -
                                    first);
   }
 
@@ -321,7 +323,7 @@ class TraceParser {
     ends.fill(step.start);
     const auto follow = [&](TraceTrack track, const std::string& name, double start,
                             double duration) {
-      double& end = ends[static_cast<size_t>(track)];
+      double& end = ends.at(static_cast<size_t>(track));
       if (start < end - kClockRounding) {
         fields_.fail("{} at {:.9f} s begins before what comes before it has ended, at {:.9f} s",
                      in_quotes(name), start, end);
@@ -329,12 +331,11 @@ class TraceParser {
       end = start + duration;
     };
     for (size_t i = 0; i < trace.list.size(); ++i) {
-      follow(TraceTrack::schedule, fmt::format("entry {} of the list", i), trace.list[i].start,
+      follow(kScheduleTrack, fmt::format("entry {} of the list", i), trace.list[i].start,
              trace.list[i].duration);
     }
     for (const TraceEvent& event : step.events) {
-      follow(event.lane == Lane::network ? TraceTrack::network : TraceTrack::compute, event.name,
-             event.start, event.duration);
+      follow(track_of(event.lane), event.name, event.start, event.duration);
     }
     for (const double end : ends) {
       if (end > step.start + step.duration + kClockRounding) {
@@ -344,7 +345,8 @@ class TraceParser {
   }
 
   TraceFields fields_;
-  bool of_one_rank_ = false;  // whether the file has the version before
+  bool of_one_rank_ = false;   // whether the file has version 2
+  int tracks_ = kTraceTracks;  // of each rank in the file
   RunTrace run_;
   Flows flows_;
 };

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/worded.h"
+#include "program/operation.h"
 
 namespace tessera {
 
@@ -44,6 +45,11 @@ struct ChunkAction {
 enum class BoundaryKind { activations, gradients };
 template <>
 inline constexpr std::array<std::string_view, 2> kWordsOf<BoundaryKind>{"activations", "gradients"};
+
+/// Returns the lane of the messages of a kind. Each lane has its own order.
+constexpr Lane message_lane(BoundaryKind kind) {
+  return kind == BoundaryKind::activations ? Lane::messages_forward : Lane::messages_backward;
+}
 
 /// The boundary of one micro-batch, sent from the rank of one chunk to the rank of its neighbour.
 struct BoundaryMessage {

@@ -115,16 +115,15 @@ void StageRunner::join_lanes(const StageList& list) {
   for (const StageEntry& entry : list.entries) {
     if (const auto* const message = std::get_if<StageMessage>(&entry)) peers.insert(message->peer);
   }
-  for (const std::string_view lane : {kActivationsLane, kGradientsLane}) {
-    executor_.runtime().groups().connect_posts(axes, lane,
+  for (const Lane lane : {Lane::messages_forward, Lane::messages_backward}) {
+    executor_.runtime().groups().connect_posts(axes, word(lane),
                                                std::vector<int>(peers.begin(), peers.end()));
   }
 }
 
 Communicator& lane_of(const Executor& executor, BoundaryKind kind) {
   const std::array axes{executor.program(0).mesh().pipeline()};
-  return executor.runtime().groups().over(
-      axes, kind == BoundaryKind::activations ? kActivationsLane : kGradientsLane);
+  return executor.runtime().groups().over(axes, word(message_lane(kind)));
 }
 
 std::string name_of(const BoundaryMessage& message, size_t value) {

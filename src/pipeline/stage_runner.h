@@ -14,10 +14,6 @@
 
 namespace tessera {
 
-// The lanes of messages between stages. Each has its own order.
-inline constexpr std::string_view kActivationsLane = "activations";
-inline constexpr std::string_view kGradientsLane = "gradients";
-
 /// Returns the communicator of this rank's pipeline for a kind of message. A position in it is a
 /// stage.
 Communicator& lane_of(const Executor& executor, BoundaryKind kind);

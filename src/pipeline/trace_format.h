@@ -7,6 +7,7 @@
 
 #include "base/worded.h"
 #include "pipeline/schedule.h"
+#include "program/operation.h"
 
 namespace tessera {
 
@@ -28,13 +29,15 @@ namespace tessera {
 // also has two flow events, "s" in the post of its sender and "f" in the wait of its receiver. One
 // of them is missing if its rank is.
 //
-// Version 2 had one rank, whose origin and products were fields of "otherData", and no list. A
-// lane was the thread.
+// Version 3 had one thread, "network", for all lanes that communicate. Version 2 had one rank,
+// whose origin and products were fields of "otherData", and no list. A lane was the thread.
 
 inline constexpr double kMicrosecondsPerSecond = 1e6;  // the format's times are in microseconds
 inline constexpr const char* kTraceVersionKey = "tessera_trace";
 inline constexpr const char* kRanksLeftOutKey = "ranks_left_out";
-inline constexpr int kTraceVersion = 3;
+inline constexpr int kTraceVersion = 4;
+inline constexpr int kTraceVersionOfOneNetwork = 3;
+inline constexpr int kTracksOfOneNetwork = 3;
 inline constexpr int kTraceVersionOfOneRank = 2;
 
 // The categories of events that are no operations.
@@ -42,17 +45,19 @@ inline constexpr std::string_view kStepCategory = "step";  // the event that spa
 inline constexpr std::string_view kActionCategory = "action";
 inline constexpr std::string_view kMessageCategory = "message";
 
-/// A thread of a rank in the file. The first one is at the top.
-enum class TraceTrack { schedule, compute, network };
-template <>
-inline constexpr std::array<std::string_view, 3> kWordsOf<TraceTrack>{"schedule", "compute",
-                                                                      "network"};
-inline constexpr int kTraceTracks = 3;
+/// A thread of a rank in the file, from the top: 0 for its schedule, and then one for each Lane.
+using TraceTrack = int;
+inline constexpr TraceTrack kScheduleTrack = 0;
+inline constexpr TraceTrack kTraceTracks = 1 + static_cast<int>(kLanes);
+
+constexpr TraceTrack track_of(Lane lane) { return 1 + static_cast<int>(lane); }
+/// Returns the lane of a track that is not the schedule's.
+constexpr Lane lane_of(TraceTrack track) { return static_cast<Lane>(track - 1); }
 
 /// Returns the id of a rank's thread. No two threads of a file have the same id, and none has the
 /// id of its process, which Perfetto would take for a main thread and move to the top.
-constexpr int64_t track_id(int rank, TraceTrack track) {
-  return int64_t{kTraceTracks} * (rank + 1) + static_cast<int>(track);
+constexpr int64_t track_id(int rank, TraceTrack track, int tracks = kTraceTracks) {
+  return int64_t{tracks} * (rank + 1) + track;
 }
 
 /// Returns the id of a message's flow, distinct in the whole file. `pipeline` is the first rank of

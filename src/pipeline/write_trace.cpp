@@ -48,13 +48,16 @@ class EventWriter {
 
   std::string write() {
     name_process();
-    for (const auto track : {TraceTrack::schedule, TraceTrack::compute, TraceTrack::network}) {
-      name_track(track);
-    }
     const StepTrace& step = trace_.step;
+    name_track(kScheduleTrack, "schedule");
+    for (size_t i = 0; i < kLanes; ++i) {
+      const auto lane = static_cast<Lane>(i);
+      const bool is_used =
+          std::ranges::find(step.events, lane, &TraceEvent::lane) != step.events.end();
+      if (is_used || lane == Lane::compute) name_track(track_of(lane), word(lane));
+    }
     add(fmt::format("step {}", step.number), kStepCategory, rounded(step.start, step.duration),
-        TraceTrack::schedule,
-        {{"step", step.number}, {"recording_seconds", step.recording_seconds}});
+        kScheduleTrack, {{"step", step.number}, {"recording_seconds", step.recording_seconds}});
     for (const TimedEntry& entry : trace_.list) {
       std::visit([&](const auto& known) { add_entry(known, entry); }, entry.entry);
     }
@@ -88,13 +91,13 @@ class EventWriter {
       coordinates.push_back(fmt::format("{} {}", axis, index));
     }
     const std::string name = fmt::format("rank {}: {}", trace_.rank(), join(coordinates, ", "));
-    add_metadata("process_name", TraceTrack::schedule, {{"name", name}});
-    add_metadata("process_sort_index", TraceTrack::schedule, {{"sort_index", trace_.rank()}});
+    add_metadata("process_name", kScheduleTrack, {{"name", name}});
+    add_metadata("process_sort_index", kScheduleTrack, {{"sort_index", trace_.rank()}});
   }
 
-  void name_track(TraceTrack track) {
-    add_metadata("thread_name", track, {{"name", word(track)}});
-    add_metadata("thread_sort_index", track, {{"sort_index", static_cast<int>(track)}});
+  void name_track(TraceTrack track, std::string_view name) {
+    add_metadata("thread_name", track, {{"name", name}});
+    add_metadata("thread_sort_index", track, {{"sort_index", track}});
   }
 
   /// Perfetto gives slices a colour by their names without numbers. So the name has the kind, and
@@ -106,7 +109,7 @@ class EventWriter {
       name += " " + letters(index);
     }
     add(fmt::format("{} {}", name, action.micro_batch), kActionCategory,
-        rounded(entry.start, entry.duration), TraceTrack::schedule,
+        rounded(entry.start, entry.duration), kScheduleTrack,
         {{"kind", word(action.kind)}, {"chunk", action.chunk}, {"micro_batch", action.micro_batch}},
         named_action_colour(action.kind, shade_of(action.chunk, trace_.chunks)));
   }
@@ -116,7 +119,7 @@ class EventWriter {
     RoundedTime time = rounded(timed.start, timed.duration);
     time.duration = std::max(time.duration, int64_t{1});  // a flow needs a slice to be in
     const std::string flow = fmt::format("{} {}", word(kind), micro_batch);
-    add(fmt::format("{} {}", word(entry.call), flow), kMessageCategory, time, TraceTrack::schedule,
+    add(fmt::format("{} {}", word(entry.call), flow), kMessageCategory, time, kScheduleTrack,
         {{"call", word(entry.call)},
          {"kind", word(kind)},
          {"chunk", chunk},
@@ -137,7 +140,7 @@ class EventWriter {
     add_line(fmt::format(
         R"({{"name":"{}","cat":"{}","ph":"{}","id":"{}",{}"ts":{},"pid":{},"tid":{}}})",
         word(message.kind), kMessageCategory, phase, flow_id(trace_.pipeline, message), binding,
-        microseconds(time), trace_.rank(), track_id(trace_.rank(), TraceTrack::schedule)));
+        microseconds(time), trace_.rank(), track_id(trace_.rank(), kScheduleTrack)));
   }
 
   void add_operation(const TraceEvent& event) {
@@ -151,8 +154,7 @@ class EventWriter {
     for (const auto& [product, count] : event.products) {
       args["products"].push_back(OrderedJson::array({product, count}));
     }
-    add(event.name, event.block, rounded(event.start, event.duration),
-        event.lane == Lane::network ? TraceTrack::network : TraceTrack::compute, args);
+    add(event.name, event.block, rounded(event.start, event.duration), track_of(event.lane), args);
   }
 
   /// Returns the letters of an index: a to z, then aa, ab and so on.

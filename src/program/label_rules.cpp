@@ -121,7 +121,7 @@ std::string in_words(const Labels& labels) {
 }
 
 bool labels_decide(const Program& program, const Node& node) {
-  if (node.operation->hand_rule() || node.operation->lane() == Lane::network) return false;
+  if (node.operation->hand_rule() || node.operation->lane() != Lane::compute) return false;
   std::vector<TypedOperand> operands;
   for (const Value input : node.inputs) {
     const ValueInfo& info = program.info(input);

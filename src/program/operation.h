@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,12 +24,20 @@ class Builder;
 class CallList;
 struct Node;
 
-/// The lane on which the executor runs an operation: computation, or messages between ranks. On an
-/// accelerator the lanes overlap; on the processor all operations run in the program's order.
-/// Traces show a row for each lane.
-enum class Lane { compute, network };
+/// The lane of an operation: a role in a rank's work. The operations of a lane run in the program's
+/// order, and those of different lanes at the same time, if none needs what another makes. Each
+/// lane has communicators of its own. Traces show a row for each.
+enum class Lane : uint8_t {
+  compute,            ///< may communicate within an operation
+  exchanges,          ///< of activations and their gradients, over tensor, context and expert axes
+  reductions,         ///< sums of gradients, and gathers of weights and states
+  messages_forward,   ///< activations for the next stage of a pipeline
+  messages_backward,  ///< their gradients, for the stage before
+};
 template <>
-inline constexpr std::array<std::string_view, 2> kWordsOf<Lane>{"compute", "network"};
+inline constexpr std::array<std::string_view, 5> kWordsOf<Lane>{
+    "compute", "exchanges", "reductions", "messages forward", "messages backward"};
+inline constexpr size_t kLanes = kWordsOf<Lane>.size();
 
 /// An output that has no memory of its own: its memory is a part of an input's.
 struct View {
@@ -106,7 +115,12 @@ struct Execution {
   std::string_view name;
   /// The groups of ranks for collectives (see Operation::group_axes()).
   std::span<Communicator* const> groups = {};
+  /// True if the compute lane computes meanwhile, on the processor.
+  bool is_beside_compute = false;
 
+  /// Returns the number of threads for loops on the processor. Beside the compute lane, whose loops
+  /// have the runtime's threads, it is one.
+  int threads() const { return is_beside_compute ? 1 : runtime.threads(); }
   /// Returns the only group. Throws InternalError if there is not exactly one.
   Communicator& group() const;
   /// Returns the stream and the workspace for calls of the groups.

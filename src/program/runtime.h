@@ -42,6 +42,7 @@ class Runtime {
 
   /// Gives operations their groups of ranks for collectives, which must outlive the runtime.
   void join(RankGroups& groups) { groups_ = &groups; }
+  bool has_groups() const { return groups_ != nullptr; }
   /// Returns the groups. Throws InternalError if the rank has not joined any.
   RankGroups& groups() const {
     TESSERA_CHECK(groups_ != nullptr, "an operation needs groups, but its rank joined none");

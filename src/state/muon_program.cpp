@@ -281,7 +281,8 @@ class MuonWriter {
     for (int dim = spec.shape.rank() - 2; dim < spec.shape.rank(); ++dim) {
       for (const Axis axis : spec.distribution.joining_order(dim)) {
         whole.splits.emplace_back(axis, spec.distribution.on(axis));
-        whole.value = convert(builder_, whole.value, axis, Placement::sharded, invariant());
+        whole.value =
+            convert(builder_, whole.value, axis, Placement::sharded, invariant(), Lane::reductions);
       }
     }
     return whole;
@@ -289,7 +290,8 @@ class MuonWriter {
 
   Value split_again(Value value, const WholeMatrices& whole) {
     for (auto split = whole.splits.rbegin(); split != whole.splits.rend(); ++split) {
-      value = convert(builder_, value, split->first, Placement::invariant, split->second);
+      value = convert(builder_, value, split->first, Placement::invariant, split->second,
+                      Lane::reductions);
     }
     return value;
   }

@@ -25,8 +25,8 @@ namespace {
 
 /// The training of one rank of a trial, whose results go to a sink. In each step it runs the
 /// micro-batches (part by part, or with pinned experts, if the trial says so), replaces the
-/// gradients if it follows another run, updates the weights, and counts the bytes of sums of
-/// gradients.
+/// gradients if it follows another run, updates the weights, and in the first step counts the
+/// bytes of sums of gradients.
 class RankRun {
  public:
   RankRun(const LayoutTrial& trial, int threads, RankGroups& groups)
@@ -56,12 +56,16 @@ class RankRun {
         put_gradients(i, sink);
         follow(trial_.followed[i]);
       }
-      bytes.counted += update({.step = static_cast<int64_t>(i) + 1, .steps = std::ssize(steps)});
+      const WeightUpdate weights{.step = static_cast<int64_t>(i) + 1, .steps = std::ssize(steps)};
+      if (i == 0) {
+        bytes.counted = counted_update(weights);
+      } else {
+        step_.update(trial_.optimizer, weights);
+      }
       if (trial_.followed.empty()) put_gradients(i, sink);
       sink.put_step(i, {step_.results().wait(), expert_tokens()});
     }
-    bytes.expected = static_cast<double>(steps.size()) *
-                     gradient_bytes_of_rank(mesh_rank(), programs_.model.parameters, store_.shard(),
+    bytes.expected = gradient_bytes_of_rank(mesh_rank(), programs_.model.parameters, store_.shard(),
                                             trial_.shard.unit_options.gradients_wire.format);
     sink.put_bytes(bytes);
     put_weights(sink);
@@ -97,8 +101,9 @@ class RankRun {
     }
   }
 
-  /// Updates the weights. Returns the bytes that this rank received for sums of gradients.
-  double update(const WeightUpdate& update) {
+  /// Updates the weights. Returns the bytes that this rank received for sums of gradients. An
+  /// observer counts them, so that the lanes of this update do not run beside each other.
+  double counted_update(const WeightUpdate& update) {
     // Leaves out what the passes have received: only the update sums gradients over ranks.
     for (const Node& node : programs_.update.program.nodes()) newly_received(node);
     int64_t gradient_bytes = 0;

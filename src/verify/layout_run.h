@@ -85,7 +85,7 @@ struct LayoutResults {
   NamedTensors weights;                 ///< the masters after the last step
   /// The rounded masters, with which programs compute after the last step; only of several ranks.
   NamedTensors computed_weights;
-  GradientBytes gradient_bytes;      ///< the sum over all steps and ranks
+  GradientBytes gradient_bytes;      ///< of the first step, the sum over all ranks
   std::vector<ValueStream> streams;  ///< by rank, if LayoutTrial::streams is set
   /// The first gradient or weight of which two ranks hold different copies; the results have one.
   std::optional<std::string> unequal_copies;

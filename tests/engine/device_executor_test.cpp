@@ -165,7 +165,7 @@ TEST(DeviceExecutor, PinnedMemoryIsUsedAgain) {
 }
 
 TEST(DeviceExecutor, AnActionIsCapturedAtItsSecondRunAndLaunchedAsAWhole) {
-  for (const Lane lane : {Lane::compute, Lane::network}) {
+  for (const Lane lane : {Lane::compute, Lane::exchanges}) {
     Machine machine(lane);
     float expected = 0;
     for (int i = 1; i <= 5; ++i) {
@@ -178,7 +178,7 @@ TEST(DeviceExecutor, AnActionIsCapturedAtItsSecondRunAndLaunchedAsAWhole) {
 }
 
 TEST(DeviceExecutor, AnErrorInACaptureComesOutAndTheNextRunCapturesAnew) {
-  for (const Lane lane : {Lane::compute, Lane::network}) {
+  for (const Lane lane : {Lane::compute, Lane::exchanges}) {
     Machine machine(lane);
     machine.run(1);
     machine.operation->allocates = true;  // makes the capture invalid
@@ -235,7 +235,7 @@ void expect_failure_comes_out(Lane lane, bool graphs) {
 }
 
 TEST(DeviceExecutor, AFailureComesOutWhereItsResultsAreRead) {
-  for (const Lane lane : {Lane::compute, Lane::network}) {
+  for (const Lane lane : {Lane::compute, Lane::exchanges}) {
     for (const bool graphs : {true, false}) {
       SCOPED_TRACE(fmt::format("lane {}, graphs {}", static_cast<int>(lane), graphs));
       expect_failure_comes_out(lane, graphs);
@@ -289,7 +289,7 @@ TEST(DeviceExecutor, BothLanesAreCapturedOnEveryDevice) {
     const Value made = builder.state("made", {{1}, DType::f64, {}});
     const Value sent = builder.state("sent", {{1}, DType::f64, {}});
     const Value taken = builder.state("taken", {{1}, DType::f64, {}});
-    const auto compute = running_sum_on(Lane::compute), network = running_sum_on(Lane::network);
+    const auto compute = running_sum_on(Lane::compute), network = running_sum_on(Lane::exchanges);
     builder.apply(compute, {made, x});
     builder.apply(network, {sent, made});
     builder.apply(compute, {taken, sent});
@@ -314,7 +314,7 @@ TEST(DeviceExecutor, BothLanesAreCapturedOnEveryDevice) {
 }
 
 TEST(DeviceExecutor, ATraceHasTheDevicesTimesOfBothLanes) {
-  for (const Lane lane : {Lane::compute, Lane::network}) {
+  for (const Lane lane : {Lane::compute, Lane::exchanges}) {
     Machine machine(lane);
     Trace trace(machine.runtime);
     machine.executor.set_trace(&trace);

@@ -7,6 +7,7 @@
 #include "device/emulated_accelerator.h"
 #include "engine/action.h"
 #include "engine/executor.h"
+#include "ops/elementwise/elementwise.h"
 #include "ops/host_target.h"
 #include "program/builder.h"
 #include "support/whole_labels.h"
@@ -76,27 +77,87 @@ struct Lanes {
   Joins joins() const { return find_joins(program, segment_nodes(program, Segment::whole)); }
 };
 
+/// Returns the awaited steps of a lane, by step.
+std::vector<int> awaited(const Joins& joins, Lane lane) {
+  std::vector<int> result;
+  for (const LaneSteps& steps : joins.awaited) result.push_back(steps[static_cast<size_t>(lane)]);
+  return result;
+}
+
 TEST(Joins, AStepWaitsForWhatItReadsAndForAllBeforeThat) {
   Lanes lanes;
-  const Value first = lanes.copy(Lane::network, lanes.x, 1);   // step 0
-  lanes.copy(Lane::compute, lanes.x, 1);                       // 1
-  const Value second = lanes.copy(Lane::network, lanes.x, 2);  // 2
-  const Value third = lanes.copy(Lane::network, first, 3);     // 3: in order, no join
-  lanes.copy(Lane::compute, second, 1);                        // 4 waits for 2, and so for 0
-  lanes.copy(Lane::compute, first, 1);                         // 5 need not wait again
+  const Value first = lanes.copy(Lane::exchanges, lanes.x, 1);   // step 0
+  lanes.copy(Lane::compute, lanes.x, 1);                         // 1
+  const Value second = lanes.copy(Lane::exchanges, lanes.x, 2);  // 2
+  const Value third = lanes.copy(Lane::exchanges, first, 3);     // 3: in order, no join
+  lanes.copy(Lane::compute, second, 1);                          // 4 waits for 2, and so for 0
+  lanes.copy(Lane::compute, first, 1);                           // 5 need not wait again
   lanes.builder.output(third);
   const Joins joins = lanes.joins();
-  EXPECT_EQ(joins.awaited, (std::vector<int>{-1, -1, -1, -1, 2, -1}));
+  EXPECT_EQ(awaited(joins, Lane::exchanges), (std::vector<int>{-1, -1, -1, -1, 2, -1}));
   EXPECT_EQ(joins.busy_until, (std::vector<int>{3, 1, 3, 5, 4, 5}));
 }
 
 TEST(Joins, AStepWaitsBeforeItWritesWhatTheNetworkReads) {
   Lanes lanes;
   const Value state = lanes.builder.state("state", {{4}, DType::f32, {}});
-  lanes.copy(Lane::network, state, 1);                                 // step 0
+  lanes.copy(Lane::exchanges, state, 1);                               // step 0
   lanes.copy(Lane::compute, state, 1);                                 // 1: both read
   lanes.builder.apply(std::make_shared<AddInto>(), {state, lanes.x});  // 2
-  EXPECT_EQ(lanes.joins().awaited, (std::vector<int>{-1, -1, 0}));
+  EXPECT_EQ(awaited(lanes.joins(), Lane::exchanges), (std::vector<int>{-1, -1, 0}));
+}
+
+TEST(Joins, LanesThatShareNothingDoNotWaitForEachOther) {
+  Lanes lanes;
+  const Value exchanged = lanes.copy(Lane::exchanges, lanes.x, 1);  // step 0
+  const Value reduced = lanes.copy(Lane::reductions, lanes.x, 2);   // 1
+  lanes.copy(Lane::compute, reduced, 3);                            // 2
+  lanes.copy(Lane::compute, exchanged, 4);                          // 3
+  const Joins joins = lanes.joins();
+  EXPECT_EQ(awaited(joins, Lane::exchanges), (std::vector<int>{-1, -1, -1, 0}));
+  EXPECT_EQ(awaited(joins, Lane::reductions), (std::vector<int>{-1, -1, 1, -1}));
+  EXPECT_EQ(joins.busy_until, (std::vector<int>{2, 1, 2, 3}));
+}
+
+TEST(Joins, OneLaneWaitsForAnotherAndWhoWaitsForItKnowsBothAreDone) {
+  Lanes lanes;
+  const Value exchanged = lanes.copy(Lane::exchanges, lanes.x, 1);   // step 0
+  const Value reduced = lanes.copy(Lane::reductions, exchanged, 2);  // 1
+  lanes.copy(Lane::exchanges, lanes.x, 3);                           // 2
+  const Value sum = lanes.builder.state("state", {{4}, DType::f32, {}});
+  lanes.builder.apply(std::make_shared<AddInto>(), {sum, reduced});  // 3
+  lanes.copy(Lane::compute, exchanged, 4);                           // 4
+  const Joins joins = lanes.joins();
+  EXPECT_EQ(awaited(joins, Lane::exchanges), (std::vector<int>{-1, 0, -1, -1, -1}));
+  EXPECT_EQ(awaited(joins, Lane::reductions), (std::vector<int>{-1, -1, -1, 1, -1}));
+  EXPECT_EQ(joins.busy_until, (std::vector<int>{2, 2, 4, 3, 4}));
+}
+
+TEST(Joins, AStepThatReadsTheResultsOfBothLanesWaitsForTheOneThatWaitedForTheOther) {
+  Lanes lanes;
+  const Value exchanged = lanes.copy(Lane::exchanges, lanes.x, 1);         // step 0
+  const Value reduced = lanes.copy(Lane::reductions, exchanged, 2);        // 1
+  lanes.builder.apply(std::make_shared<AddInto>(), {reduced, exchanged});  // 2
+  const Joins joins = lanes.joins();
+  EXPECT_EQ(awaited(joins, Lane::exchanges), (std::vector<int>{-1, 0, -1}));
+  EXPECT_EQ(awaited(joins, Lane::reductions), (std::vector<int>{-1, -1, 1}));
+  EXPECT_EQ(joins.busy_until, (std::vector<int>{1, 1, 2}));
+}
+
+TEST(Joins, NothingIsComputedInPlaceOfWhatTheNetworkStillReads) {
+  Lanes lanes;
+  const Value made = lanes.copy(Lane::compute, lanes.x, 1);
+  const Value sent = lanes.copy(Lane::exchanges, made, 1);
+  // The last use of `made`, right before the step that waits for the network.
+  const Value scaled = scale(lanes.builder, made, 2);
+  lanes.builder.output(scaled);
+  lanes.builder.output(lanes.copy(Lane::compute, sent, 1));
+  ASSERT_EQ(lanes.program.nodes()[2].operation->in_place_input(0), 0);
+  const Program* const programs[] = {&lanes.program};
+  constexpr Action kWhole[] = {{.segment = Segment::whole}};
+  const MemoryPlan plan = plan_memory(programs, kWhole, host_target(1));
+  const std::vector<int64_t>& offsets = plan.programs[0].values[0];
+  EXPECT_NE(offsets[static_cast<size_t>(scaled.id)], offsets[static_cast<size_t>(made.id)]);
 }
 
 /// Runs a program on the emulated device and returns its outputs for x = 1, 2, 3, 4. Its steps wait
@@ -123,7 +184,7 @@ TEST(DeviceLanes, ComputeGoesOnWhileTheNetworkWorks) {
   // other would never end.
   std::atomic<bool> computed = false;
   Lanes lanes;
-  const Value sent = lanes.copy(Lane::network, lanes.x, 10, &computed);
+  const Value sent = lanes.copy(Lane::exchanges, lanes.x, 10, &computed);
   Value value = lanes.x;
   for (int i = 0; i < 5; ++i) value = lanes.copy(Lane::compute, value, 1);
   value = lanes.copy(Lane::compute, value, 1, nullptr, &computed);
@@ -137,7 +198,7 @@ TEST(DeviceLanes, TheNetworkWaitsForWhatItSends) {
   std::atomic<bool> go = false;
   Lanes lanes;
   const Value made = lanes.copy(Lane::compute, lanes.x, 5, &go);
-  lanes.builder.output(lanes.copy(Lane::network, made, 10));
+  lanes.builder.output(lanes.copy(Lane::exchanges, made, 10));
   std::thread later([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     go = true;
@@ -151,7 +212,7 @@ TEST(DeviceLanes, MemoryThatTheNetworkReadsIsNotGivenAwayBeforeItIsDone) {
   std::atomic<bool> computed = false;
   Lanes lanes;
   const Value made = lanes.copy(Lane::compute, lanes.x, 1);
-  const Value sent = lanes.copy(Lane::network, made, 10, &computed);
+  const Value sent = lanes.copy(Lane::exchanges, made, 10, &computed);
   Value value = lanes.x;
   for (int i = 0; i < 4; ++i) value = lanes.copy(Lane::compute, value, 1);
   value = lanes.copy(Lane::compute, value, 1, nullptr, &computed);
@@ -163,7 +224,7 @@ TEST(DeviceLanes, MemoryThatTheNetworkReadsIsNotGivenAwayBeforeItIsDone) {
   const ProgramMemory& memory = plan.programs[0];
   for (const Node& node : lanes.program.nodes()) {
     const Value output = node.outputs[0];
-    if (node.operation->lane() == Lane::network || output.id == made.id) continue;
+    if (node.operation->lane() == Lane::exchanges || output.id == made.id) continue;
     if (output.id > value.id) continue;  // after the join
     EXPECT_NE(memory.values[0][static_cast<size_t>(output.id)],
               memory.values[0][static_cast<size_t>(made.id)]);

@@ -135,7 +135,7 @@ TEST(Trace, TakesItsTimesFromTheClockThatItIsGiven) {
       const Trace::Span span(&trace, "next_batches", "data");
       seconds += 0.5;
     }
-    trace.add({.name = "all_reduce", .lane = Lane::network, .start = 1.0, .duration = 1.5});
+    trace.add({.name = "all_reduce", .lane = Lane::exchanges, .start = 1.0, .duration = 1.5});
     seconds += 1;
   }
   const StepTrace& step = trace.step();
@@ -145,7 +145,7 @@ TEST(Trace, TakesItsTimesFromTheClockThatItIsGiven) {
   EXPECT_EQ(step.events[0].duration, 0.5);
   EXPECT_EQ(step.events[0].lane, Lane::compute);
   EXPECT_EQ(step.events[1].start, 1.0);
-  EXPECT_EQ(step.events[1].lane, Lane::network);
+  EXPECT_EQ(step.events[1].lane, Lane::exchanges);
 }
 
 /// The clock runs on while the trace works, and that time is in no event.

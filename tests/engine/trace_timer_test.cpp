@@ -22,7 +22,7 @@ TEST(DeviceTraceTimer, GivesEachOperationTheTimeOfItsLane) {
     return builder.apply_single(std::make_shared<testing::Sleep>(name, lane, time), {from});
   };
   const Value computed = add("compute", Lane::compute, kKnown, x);
-  const Value sent = add("send", Lane::network, kKnown, computed);
+  const Value sent = add("send", Lane::exchanges, kKnown, computed);
   const Value beside = add("beside", Lane::compute, kKnown, computed);
   builder.output(beside);
   builder.output(add("after", Lane::compute, {}, sent));
@@ -45,7 +45,7 @@ TEST(DeviceTraceTimer, GivesEachOperationTheTimeOfItsLane) {
   const auto end = [&](size_t i) { return events[i].start + events[i].duration; };
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_GE(events[i].duration, known) << events[i].name;
-    EXPECT_EQ(events[i].lane, i == 1 ? Lane::network : Lane::compute);
+    EXPECT_EQ(events[i].lane, i == 1 ? Lane::exchanges : Lane::compute);
   }
   // What waits for another lane begins when that is done, and the wait is not its own time.
   constexpr double kResolution = 1e-6;

@@ -282,7 +282,7 @@ TEST(SplitCrossEntropy, SendsWhatItsCostSays) {
   EXPECT_EQ(expected, 2 * (1100 * 3 * 4) * 2.0 * 3 / 4);  // two losses of f32
   int64_t sent = 0;
   for (int rank = 0; rank < 4; ++rank) {
-    sent += run.received_bytes(rank, std::vector{mesh.tensor()}, "compute");
+    sent += run.received_bytes(rank, std::vector{mesh.tensor()}, Lane::compute);
   }
   EXPECT_EQ(static_cast<double>(sent) / 4, expected);
 }

@@ -199,7 +199,7 @@ RunTrace expected_run() {
                         .block = "attention",
                         .phase = "forward",
                         .layer = 0,
-                        .lane = Lane::network,
+                        .lane = Lane::exchanges,
                         .start = 278.584,
                         .duration = 129.402,
                         .bytes = 24576,

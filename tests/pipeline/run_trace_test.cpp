@@ -110,7 +110,7 @@ TEST_F(RunTraceTest, RanksAreProcessesAndLanesThreads) {
   run.ranks[1].coordinates = {{"tensor", 3}};
   // What the network does may overlap with what computes.
   std::vector<TraceEvent>& events = run.ranks[1].step.events;
-  events[2].lane = Lane::network;
+  events[2].lane = Lane::exchanges;
   events[2].start = events[1].start;
   Json json = written(run);
   std::map<int, std::map<int64_t, std::string>> tracks;
@@ -133,11 +133,11 @@ TEST_F(RunTraceTest, RanksAreProcessesAndLanesThreads) {
     EXPECT_EQ(track("forward 0", rank), "schedule");
     EXPECT_EQ(track("wait receive gradients 0", 0), "schedule");
     EXPECT_EQ(track("linear", rank), "compute");
-    EXPECT_EQ(track("rms_norm", rank), rank == 0 ? "compute" : "network");
+    EXPECT_EQ(track("rms_norm", rank), rank == 0 ? "compute" : "exchanges");
     // The schedule is above the operations, for viewers that sort by ids too.
     EXPECT_EQ(tracks.at(rank).begin()->second, "schedule");
   }
-  EXPECT_EQ(read_trace(path_).of_rank(1).step.events[2].lane, Lane::network);
+  EXPECT_EQ(read_trace(path_).of_rank(1).step.events[2].lane, Lane::exchanges);
   // On one lane it may not.
   events[2].lane = Lane::compute;
   write_trace(path_, run);
@@ -246,7 +246,7 @@ TEST_F(RunTraceTest, RefusesWhatIsNoTrace) {
     EXPECT_THAT(error_of_text(foreign), HasSubstr("no trace of a training step")) << foreign;
   }
   EXPECT_THAT(error([](Json& json) { json["otherData"]["tessera_trace"] = 1; }),
-              HasSubstr("found a trace of version 1, expected 2 or 3"));
+              HasSubstr("found a trace of version 1, expected one from 2 to 4"));
   EXPECT_THAT(error_of_text(R"({"otherData": {"tessera_trace": 2, "tessera_trace": 2}})"),
               HasSubstr("twice"));
   std::string deep(100, '[');
@@ -319,7 +319,7 @@ TEST_F(RunTraceTest, NamesTheDamagedEvent) {
   EXPECT_THAT(event("ts", 1e300), HasSubstr("'ts'"));
   EXPECT_THAT(event("args", 3), HasSubstr("not an object"));
   EXPECT_THAT(event("pid", 7), HasSubstr("'pid' is 7, which is none of the ranks"));
-  EXPECT_THAT(event("tid", 3), HasSubstr("'tid' is not a whole number from 6 to 8"));
+  EXPECT_THAT(event("tid", 3), HasSubstr("'tid' is not a whole number from 12 to 17"));
   EXPECT_THAT(error_of_event("linear", 1, [](Json& event) { event.erase("cat"); }),
               HasSubstr("'cat' is missing"));
   EXPECT_THAT(error_of_event("linear", 1, [](Json& event) { event = 5; }),

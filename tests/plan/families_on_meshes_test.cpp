@@ -229,7 +229,7 @@ std::set<std::string> run_for_ranks(const StepPrograms& programs) {
     for (const int node : segment_nodes(*program, Segment::whole)) {
       const Operation& operation = *program->nodes()[static_cast<size_t>(node)].operation;
       const std::string name(operation.name());
-      if (operation.lane() == Lane::network || conversions.contains(name)) found.insert(name);
+      if (operation.lane() != Lane::compute || conversions.contains(name)) found.insert(name);
     }
   }
   return found;

@@ -7,6 +7,8 @@
 #include <rapidcheck/gtest.h>
 
 #include "config/load_config.h"
+#include "config/mesh_of.h"
+#include "engine/lane_operations.h"
 #include "ops/elementwise/elementwise.h"
 #include "plan/step_plan.h"
 #include "program/view.h"
@@ -15,6 +17,7 @@
 namespace tessera {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -123,6 +126,65 @@ TEST(MemoryReplay, FindsWhatAWrongPlanLoses) {
   }
   EXPECT_GT(moved, 10);
   EXPECT_EQ(found, moved);
+}
+
+TEST(MemoryReplay, RanksLoseNothingWhileLanesAreAtWork) {
+  const std::vector<std::string> mixture{"model.experts=4", "model.experts_per_token=2",
+                                         "model.expert_size=32"};
+  const std::vector<std::vector<std::string>> layouts{
+      {"parallel.tensor=2"},
+      {"parallel.tensor=2", "parallel.context=2"},
+      {"parallel.expert=2", "parallel.expert_exchange=\"all_to_all\""},
+      {"parallel.expert=4", "parallel.expert_exchange=\"all_gather\"", "parallel.tensor=2"},
+      {"shard.optimizer=\"all\""},
+      {"shard.optimizer=\"all\"", "shard.gradients=\"all\"", "shard.weights=\"all\""},
+      {"shard.optimizer=\"all\"", "shard.gradients=\"all\"", "shard.weights=\"all\"",
+       "parallel.levels=[2]", "train.recompute=[\"layer\"]"},
+      {"parallel.levels=[2]", "shard.gradients_wire=\"int4\"", "optimizer.name=\"muon\""}};
+  int beside = 0;  // nodes that the compute lane does not await at once
+  for (const auto& layout : layouts) {
+    std::vector<std::string> overrides = mixture;
+    overrides.insert(overrides.end(), layout.begin(), layout.end());
+    overrides.emplace_back("train.global_batch=16");
+    const RunConfig config = small_run(overrides);
+    const Mesh mesh = mesh_of(config, 4);
+    for (const int rank : {0, 3}) {
+      const StepPlan plan = plan_step(config, replay_target(), {mesh, rank});
+      const std::vector<const Program*> programs = plan.programs.list();
+      EXPECT_THAT(testing::MemoryReplay(programs, plan.memory).run(two_steps(plan.programs)),
+                  IsEmpty())
+          << fmt::format("{}", fmt::join(layout, " "));
+      for (const ProgramMemory& memory : plan.memory.programs) {
+        for (const Joins& joins : memory.joins) {
+          for (int step = 0; step < std::ssize(joins.busy_until); ++step) {
+            if (joins.busy_until[static_cast<size_t>(step)] > step) ++beside;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(beside, 100);
+}
+
+TEST(MemoryReplay, FindsWhatIsGivenAwayWhileALaneIsAtWork) {
+  Program program;
+  Builder builder(program);
+  const Spec spec{{64}, DType::f32, {}};
+  const Value x = builder.input("x", spec);
+  const Value made = scale(builder, x, 2);
+  const auto send = std::make_shared<testing::LaneStep>(Lane::exchanges);
+  const Value sent = builder.apply_single(send, {made});
+  const Value beside = scale(builder, x, 3);
+  builder.output(scale(builder, sent, 4));
+  builder.output(scale(builder, beside, 5));
+  const Program* const programs[] = {&program};
+  const Action actions[] = {{}};
+  MemoryPlan plan = plan_memory(programs, actions, replay_target());
+  EXPECT_THAT(testing::MemoryReplay(programs, plan).run(actions), IsEmpty());
+  std::vector<int64_t>& offsets = plan.programs[0].values[0];
+  offsets[static_cast<size_t>(beside.id)] = offsets[static_cast<size_t>(made.id)];
+  EXPECT_THAT(testing::MemoryReplay(programs, plan).run(actions),
+              Contains(HasSubstr("input at work")));
 }
 
 /// Two chunks, the first with several micro-batches in flight, and split backward passes.

@@ -16,8 +16,10 @@
 namespace tessera::testing {
 
 /// Follows a plan's actions byte by byte, knowing nothing of lifetimes: whoever writes memory owns
-/// it, and whoever reads a value must find that it still owns all of its memory. It says what an
-/// executor would compute wrongly.
+/// it, and whoever reads a value must find that it still owns all of its memory. A node of another
+/// lane than that of computing may be at work until the compute lane waits for it, by the plan's
+/// joins: its operands and its workspace must be as they were until then. It says what an executor
+/// would compute wrongly.
 class MemoryReplay {
  public:
   MemoryReplay(std::span<const Program* const> programs, const MemoryPlan& plan)
@@ -111,20 +113,78 @@ class MemoryReplay {
         static_cast<size_t>(std::ranges::find(memory.order, action.segment) - memory.order.begin());
     for (const Value input : memory.inputs.at(segment)) write(action.program, frame, input);
     std::set<int> made;
-    for (const int node : memory.nodes[segment]) {
+    pending_.clear();
+    const Program& of = *programs_[static_cast<size_t>(action.program)];
+    for (size_t step = 0; step < memory.nodes[segment].size(); ++step) {
+      const int node = memory.nodes[segment][step];
+      const Lane lane = of.nodes()[static_cast<size_t>(node)].operation->lane();
+      if (lane == Lane::compute) end(action.program, frame, memory.joins[segment], step);
       run_node(action.program, frame, node);
+      if (lane != Lane::compute) pending_[static_cast<int>(step)] = node;
       for (const Value output : programs_[static_cast<size_t>(action.program)]
                                     ->nodes()[static_cast<size_t>(node)]
                                     .outputs) {
         made.insert(output.id);
       }
     }
-    const Program& program = *programs_[static_cast<size_t>(action.program)];
+    end_all(action.program, frame);
+    const Program& program = of;
     for (const Value output : program.outputs()) {  // the caller reads them now
       const bool due = made.contains(program.base(output).id) || made.contains(output.id);
       if (due && !holds(action.program, frame, output)) {
         lose("output", action.program, output, "its segment's end");
       }
+    }
+  }
+
+  /// Ends what a step of the compute lane waits for, and what those steps have waited for: also all
+  /// that is before them on their lanes.
+  void end(int p, int frame, const Joins& joins, size_t step) {
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      const int awaited = joins.awaited[step][lane];
+      const auto is_of_lane = [&](int node) {
+        const auto& nodes = programs_[static_cast<size_t>(p)]->nodes();
+        return nodes[static_cast<size_t>(node)].operation->lane() == static_cast<Lane>(lane);
+      };
+      std::vector<int> ended;
+      for (const auto& [other, node] : pending_) {
+        if (other <= awaited && is_of_lane(node)) ended.push_back(other);
+      }
+      for (const int other : ended) {
+        const auto found = pending_.find(other);
+        if (found == pending_.end()) continue;
+        check_operands(p, frame, found->second);
+        pending_.erase(found);
+        end(p, frame, joins, static_cast<size_t>(other));
+      }
+    }
+  }
+
+  void end_all(int p, int frame) {
+    for (const auto& [step, node] : pending_) check_operands(p, frame, node);
+    pending_.clear();
+  }
+
+  /// Checks that a node's operands and its workspace are as it left them.
+  void check_operands(int p, int frame, int index) {
+    const Node& node = programs_[static_cast<size_t>(p)]->nodes()[static_cast<size_t>(index)];
+    const std::string_view name = node.operation->name();
+    const auto at = [&](Value value) { return offset_of(p, frame, value); };
+    for (const Value output : node.outputs) {
+      if (!holds(p, frame, output)) lose("output at work", p, output, name);
+    }
+    for (const Value input : node.inputs) {
+      const bool is_replaced = std::ranges::any_of(
+          node.outputs, [&](Value output) { return at(output) >= 0 && at(output) == at(input); });
+      if (!is_replaced && !holds(p, frame, input)) lose("input at work", p, input, name);
+    }
+    const ProgramMemory& memory = plan_.programs[static_cast<size_t>(p)];
+    const int64_t bytes = memory.workspace_bytes[static_cast<size_t>(index)];
+    const int64_t scratch =
+        memory.workspaces[static_cast<size_t>(frame)][static_cast<size_t>(index)];
+    if (bytes > 0 && !owns(scratch, bytes, number_of({"workspace", p, frame, index}))) {
+      lose("workspace at work of", p, node.outputs.empty() ? node.inputs[0] : node.outputs[0],
+           name);
     }
   }
 
@@ -171,6 +231,7 @@ class MemoryReplay {
   const MemoryPlan& plan_;
   std::vector<int> owners_;  // by line
   std::map<Owner, int> numbers_;
+  std::map<int, int> pending_;  // by step: the nodes of other lanes that compute has not awaited
   std::vector<std::string> lost_;
 };
 

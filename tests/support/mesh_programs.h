@@ -50,9 +50,11 @@ class MeshRun {
       : mesh_(mesh), world_(mesh.ranks(), options.timeout) {
     for (int rank = 0; rank < mesh.ranks(); ++rank) {
       ranks_.push_back(std::make_unique<Rank>(
-          mesh, rank, [this, rank](std::span<const int> ranks, std::string_view lane) {
+          mesh, rank,
+          [this, rank](std::span<const int> ranks, std::string_view lane) {
             return world_.group(rank, ranks, lane);
-          }));
+          },
+          [this, rank](std::string_view why) { world_.end_work(rank, why); }));
     }
     run_ranks(world_, [&](int rank) { run(rank, write, give, options); });
   }
@@ -78,23 +80,31 @@ class MeshRun {
 
   /// What a rank has got on a lane from the group of some axes, by collectives of one kind.
   const Traffic& traffic(int rank, std::span<const Axis> axes, Collective kind,
-                         std::string_view lane = "network") const {
-    return of(rank).groups.over(axes, lane).traffic(kind);
+                         Lane lane = Lane::exchanges) const {
+    return of(rank).groups.over(axes, word(lane)).traffic(kind);
   }
   /// The bytes that it has got from them, by collectives of any kind, as the transport counted.
-  int64_t received_bytes(int rank, std::span<const Axis> axes,
-                         std::string_view lane = "network") const {
+  int64_t received_bytes(int rank, std::span<const Axis> axes, Lane lane) const {
     int64_t bytes = 0;
     for (size_t kind = 0; kind < kWordsOf<Collective>.size(); ++kind) {
       bytes += traffic(rank, axes, static_cast<Collective>(kind), lane).received_bytes;
     }
     return bytes;
   }
+  /// The same, on all lanes.
+  int64_t received_bytes(int rank, std::span<const Axis> axes) const {
+    int64_t bytes = 0;
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      bytes += received_bytes(rank, axes, static_cast<Lane>(lane));
+    }
+    return bytes;
+  }
 
  private:
   struct Rank {
-    Rank(const Mesh& mesh, int rank, RankGroups::Join join)
-        : program(mesh, rank), groups(mesh, rank, std::move(join)) {}
+    Rank(const Mesh& mesh, int rank, RankGroups::Join join,
+         std::function<void(std::string_view why)> end_work)
+        : program(mesh, rank), groups(mesh, rank, std::move(join), std::move(end_work)) {}
     Program program;
     RankGroups groups;
     std::map<std::string, Tensor> values;

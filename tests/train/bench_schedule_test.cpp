@@ -198,7 +198,7 @@ TEST(TimedRank, EndsAStepWithTheCollectivesOfItsUpdate) {
       TimedRank rank(config, 2, groups, RankControl(groups), std::array{0, 1});
       rank.set_times({.chunks = {{.forward = 0, .input_gradients = 0, .weight_gradients = 0}}},
                      /*computes_update=*/false);
-      const Communicator& group = groups.over(mesh.data(), "network");
+      const Communicator& group = groups.over(mesh.data(), word(Lane::reductions));
       const auto received_bytes = [&] {
         int64_t bytes = 0;
         for (size_t kind = 0; kind < kWordsOf<Collective>.size(); ++kind) {

@@ -110,7 +110,9 @@ class CountedStep {
     return std::vector<Rank>(static_cast<size_t>(mesh.ranks()));
   }
 
-  /// The communicators over all sets of axes of a view, on both lanes of programs.
+  static constexpr Lane kLanesOfPrograms[] = {Lane::compute, Lane::exchanges, Lane::reductions};
+
+  /// The communicators over all sets of axes of a view, on all lanes of programs.
   static std::set<Communicator*> all_groups(RankGroups& groups) {
     std::set<Communicator*> result;
     for (const MeshView view : {MeshView::dense, MeshView::expert}) {
@@ -120,7 +122,7 @@ class CountedStep {
         for (size_t i = 0; i < axes.size(); ++i) {
           if ((set >> i & 1U) != 0) over.push_back(axes[i]);
         }
-        for (const char* lane : {"network", "compute"}) result.insert(&groups.over(over, lane));
+        for (const Lane lane : kLanesOfPrograms) result.insert(&groups.over(over, word(lane)));
       }
     }
     return result;
@@ -141,8 +143,8 @@ class CountedStep {
     std::map<Communicator*, std::vector<Axis>> result;
     for (const WireBytes& wire :
          node.operation->cost(of.specs(node.inputs), of.specs(node.outputs)).wire) {
-      for (const char* lane : {"network", "compute"}) {
-        result[&groups.over(wire.axes, lane)] = wire.axes;
+      for (const Lane lane : kLanesOfPrograms) {
+        result[&groups.over(wire.axes, word(lane))] = wire.axes;
       }
     }
     return result;

@@ -43,11 +43,11 @@ std::vector<ReceivedMessages> received_in_a_step(const LayoutTrial& trial) {
     step.update(trial.optimizer, {.step = 1, .steps = 1});
     EXPECT_TRUE(step.results().wait().updated);
     const std::array axes{trial.mesh.pipeline()};
-    const auto received = [&](std::string_view lane) {
-      return groups.over(axes, lane).traffic(Collective::message).received_bytes;
+    const auto received = [&](Lane lane) {
+      return groups.over(axes, word(lane)).traffic(Collective::message).received_bytes;
     };
-    by_rank[static_cast<size_t>(groups.rank())] = {received(kActivationsLane),
-                                                   received(kGradientsLane)};
+    by_rank[static_cast<size_t>(groups.rank())] = {received(Lane::messages_forward),
+                                                   received(Lane::messages_backward)};
   });
   return by_rank;
 }

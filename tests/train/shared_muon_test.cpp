@@ -76,7 +76,7 @@ HeldByRank held_by(RankGroups& groups, const LayoutTrial& trial) {
         std::max(held.workspace_bytes,
                  node.operation->workspace_bytes(runtime.target(), update.specs(node.inputs)));
   }
-  Communicator& group = groups.over(trial.mesh.data(), "network");
+  Communicator& group = groups.over(trial.mesh.data(), word(Lane::reductions));
   int64_t known = 0;
   executor.set_observer([&](const Program& of, const Node& node, std::span<const Tensor>) {
     if (&of != &update) return;

@@ -60,7 +60,7 @@ Taken taken_in_third_step(const LayoutTrial& trial) {
       if (number == 3) {
         executor.set_observer([&](const Program&, const Node& node, std::span<const Tensor>) {
           const int64_t own = before < 0 ? 0 : allocations - before;
-          if (node.operation->lane() == Lane::network && before >= 0) {
+          if (node.operation->lane() != Lane::compute && before >= 0) {
             ++taken.nodes;
             taken.allocations += own;
             if (own > 0 && taken.first.empty()) taken.first = node.operation->name();

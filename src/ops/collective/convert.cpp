@@ -119,7 +119,8 @@ std::shared_ptr<const Operation> make_retype(std::vector<Conversion> conversions
   return std::make_shared<Retype>(std::move(conversions));
 }
 
-Value convert_all(Builder& builder, Value value, std::span<const Conversion> conversions) {
+Value convert_all(Builder& builder, Value value, std::span<const Conversion> conversions,
+                  Lane lane) {
   const Mesh& mesh = builder.program().mesh();
   const ValueInfo& info = builder.program().info(value);
   converted(mesh, {info.name, info.spec, info.differentiable}, conversions);  // checks the types
@@ -137,13 +138,13 @@ Value convert_all(Builder& builder, Value value, std::span<const Conversion> con
   if (conversions.size() > 1 && std::ranges::all_of(conversions, [](const Conversion& conversion) {
         return movement(conversion) == Movement::all_reduce;
       })) {
-    return builder.apply_single(make_operation(plan_move(builder.program(), value, conversions)),
-                                {value});
+    return builder.apply_single(
+        make_operation(plan_move(builder.program(), value, conversions, lane)), {value});
   }
   for (const Conversion& conversion : conversions) {
     std::shared_ptr<const Operation> operation = make_retype({conversion});
     if (!keeps_memory(mesh, conversion)) {
-      Move move = plan_move(builder.program(), value, {&conversion, 1});
+      Move move = plan_move(builder.program(), value, {&conversion, 1}, lane);
       if (!move.stays()) operation = make_operation(std::move(move));
     }
     value = builder.apply_single(std::move(operation), {value});
@@ -151,10 +152,11 @@ Value convert_all(Builder& builder, Value value, std::span<const Conversion> con
   return value;
 }
 
-Value convert(Builder& builder, Value value, Axis axis, Placement from, const TypeOnAxis& to) {
+Value convert(Builder& builder, Value value, Axis axis, Placement from, const TypeOnAxis& to,
+              Lane lane) {
   const Conversion conversion[] = {{axis, from, to}};
   refuse_exchange_rows(builder, value, conversion[0]);
-  return convert_all(builder, value, conversion);
+  return convert_all(builder, value, conversion, lane);
 }
 
 Value cross(Builder& builder, Value value, MeshView view) {

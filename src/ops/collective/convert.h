@@ -15,7 +15,8 @@ namespace tessera {
 /// ranks send for each, and the dual conversion, which is the gradient. If several axes split a
 /// dim, a conversion joins only the pieces of the innermost split, and a new split becomes the
 /// innermost. A varying value is gathered in the order of the ranks. The ranks must have equally
-/// many rows, or the rows of uneven tokens.
+/// many rows, or the rows of uneven tokens. What moves between ranks, and what the gradient moves,
+/// is on `lane`.
 ///
 /// If nothing has to move, as on every axis of one rank, the result is the same memory.
 ///
@@ -23,7 +24,8 @@ namespace tessera {
 /// conversion, or if a sum would become rows of an exchange: only the gradient of a gather may make
 /// such rows. Throws Error, which names the value, the axis and the numbers, if the pieces do not
 /// divide evenly.
-Value convert(Builder& builder, Value value, Axis axis, Placement from, const TypeOnAxis& to);
+Value convert(Builder& builder, Value value, Axis axis, Placement from, const TypeOnAxis& to,
+              Lane lane = Lane::exchanges);
 
 /// Returns the value under the axes of another view of the mesh (see crossed()), in the same
 /// memory. Its gradient crosses back.

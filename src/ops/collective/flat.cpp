@@ -22,7 +22,7 @@ namespace {
 class FlatOperation : public Operation {
  public:
   explicit FlatOperation(std::vector<FlatStep> steps) : steps_(std::move(steps)) {}
-  Lane lane() const override { return Lane::network; }
+  Lane lane() const override { return Lane::reductions; }
   std::vector<std::vector<Axis>> group_axes() const override { return groups_of(steps_); }
   std::optional<std::vector<Distribution>> distributions(
       const Mesh&, std::span<const TypedOperand>) const override {
@@ -196,7 +196,8 @@ Value sum_over(Builder& builder, Value value, std::span<const Axis> axes, bool b
   const ValueInfo& info = builder.program().info(value);
   const Mesh& mesh = builder.program().mesh();
   converted(mesh, {info.name, info.spec, info.differentiable}, conversions);  // checks the types
-  const std::vector<Axis> summed = plan_move(builder.program(), value, conversions).axes;
+  const std::vector<Axis> summed =
+      plan_move(builder.program(), value, conversions, Lane::reductions).axes;
   if (!summed.empty()) {
     const FlatPieces whole{.axes = {}, .sizes = {info.spec.shape.elements()}};
     append_sum(builder, "take_sum", value, whole, levels_of(mesh, summed, by_level), wire);

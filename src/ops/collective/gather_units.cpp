@@ -108,7 +108,7 @@ std::optional<Wire> rounding_wire(const Wire& wire, bool may_be_quantised, DType
 /// The base of the operations that gather units. It keeps one gather for each.
 class GatherOfUnits : public Operation {
  public:
-  Lane lane() const override { return Lane::network; }
+  Lane lane() const override { return Lane::reductions; }
   std::vector<std::vector<Axis>> group_axes() const override {
     std::vector<std::vector<Axis>> groups;
     for (const UnitGather& gather : gathers_) {

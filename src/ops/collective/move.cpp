@@ -122,10 +122,12 @@ class MoveShapes {
 
 }  // namespace
 
-Move plan_move(const Program& program, Value value, std::span<const Conversion> conversions) {
+Move plan_move(const Program& program, Value value, std::span<const Conversion> conversions,
+               Lane lane) {
   const Mesh& mesh = program.mesh();
   const ValueInfo& info = program.info(value);
   Move move{.conversions = {conversions.begin(), conversions.end()},
+            .lane = lane,
             .own_shape_before = info.spec.shape};
   // The ranks have the same order, whatever the order in which a caller names the axes.
   std::ranges::sort(move.conversions, {},
@@ -196,7 +198,7 @@ std::vector<Spec> MoveOperation::infer(std::span<const Spec> inputs) const {
 std::vector<Value> MoveOperation::gradient(Builder& builder, const Node& self,
                                            std::span<const Value> output_gradients) const {
   const Distribution before = builder.spec(self.inputs[0]).distribution;
-  return {convert_all(builder, output_gradients[0], duals(move_.conversions, before))};
+  return {convert_all(builder, output_gradients[0], duals(move_.conversions, before), move_.lane)};
 }
 
 Cost MoveOperation::cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const {

@@ -18,6 +18,7 @@ struct Move {
   /// One conversion, or several on different axes that together give a sum to all ranks. They are
   /// in the order of the axes.
   std::vector<Conversion> conversions;
+  Lane lane = Lane::exchanges;
   std::vector<Axis> axes;  ///< the axes of more than one rank
   int ranks = 1;           ///< the number of ranks on these axes
   int position = 0;        ///< the position of this rank among these ranks
@@ -36,7 +37,8 @@ struct Move {
 /// Returns the move of a value by conversions that fit it. If another axis also splits the dim,
 /// `whole` is the part that this other axis leaves to these ranks. Throws Error, which names the
 /// value, the axis and the numbers, if the value's sizes do not fit the pieces.
-Move plan_move(const Program& program, Value value, std::span<const Conversion> conversions);
+Move plan_move(const Program& program, Value value, std::span<const Conversion> conversions,
+               Lane lane);
 
 /// Returns the distribution after conversions on different axes.
 Distribution converted(const Mesh& mesh, TypedOperand value,
@@ -47,8 +49,10 @@ Distribution converted(const Mesh& mesh, TypedOperand value,
 std::vector<Conversion> duals(std::span<const Conversion> conversions, const Distribution& before);
 
 /// Applies conversions on different axes, in one node if nothing moves or if all are all-reduces,
-/// and otherwise in one node each. Throws as convert() does.
-Value convert_all(Builder& builder, Value value, std::span<const Conversion> conversions);
+/// and otherwise in one node each. What moves between ranks moves on `lane`. Throws as convert()
+/// does.
+Value convert_all(Builder& builder, Value value, std::span<const Conversion> conversions,
+                  Lane lane = Lane::exchanges);
 
 /// The base of the operations that move something. It derives shapes, types, the gradient (the dual
 /// conversions) and the cost from the move. A derived class adds the kernel.
@@ -81,7 +85,7 @@ class MoveOperation : public Operation {
 class CollectiveOperation : public MoveOperation {
  public:
   using MoveOperation::MoveOperation;
-  Lane lane() const override { return Lane::network; }
+  Lane lane() const override { return move().lane; }
   std::vector<std::vector<Axis>> group_axes() const override { return {move().axes}; }
 };
 

@@ -40,7 +40,7 @@ class MovePieces final : public Operation {
   }
 
   std::string_view name() const override { return "move_pieces"; }
-  Lane lane() const override { return Lane::network; }
+  Lane lane() const override { return Lane::reductions; }
   std::vector<std::vector<Axis>> group_axes() const override { return {axes_}; }
   std::string labels(std::span<const Spec>) const override {
     return into_ ? "p! -> += ?q" : "p! -> q";

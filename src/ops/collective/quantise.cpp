@@ -236,7 +236,7 @@ struct FastKernel {
 template <typename Body>
 void for_each_block(const Execution& execution, const QuantisedPiece& piece, Body&& body) {
   with_bits(piece.format.type, [&](auto bits) {
-    parallel_each(execution.runtime.threads(), piece.blocks(), row_grain(piece.format.block),
+    parallel_each(execution.threads(), piece.blocks(), row_grain(piece.format.block),
                   [&](int64_t block) { body(block, bits); });
   });
 }

@@ -26,7 +26,7 @@ class SharedMatrices : public Operation {
     }
   }
 
-  Lane lane() const override { return Lane::network; }
+  Lane lane() const override { return Lane::reductions; }
   std::vector<std::vector<Axis>> group_axes() const override { return {sharing_.axes}; }
 
  protected:

@@ -32,7 +32,7 @@ class SumOverStages final : public Operation {
 
   std::string_view name() const override { return "sum_over_stages"; }
   std::string labels(std::span<const Spec>) const override { return "-> += values"; }
-  Lane lane() const override { return Lane::network; }
+  Lane lane() const override { return Lane::reductions; }
   std::vector<std::vector<Axis>> group_axes() const override { return {{pipeline_}}; }
   std::span<const int> group_stages() const override { return stages_; }
   std::optional<std::vector<Distribution>> distributions(

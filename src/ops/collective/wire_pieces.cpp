@@ -24,7 +24,7 @@ Tensor bf16_of(const Tensor& piece, int64_t elements) {
 template <typename Body>
 void for_parts(const Execution& execution, int64_t elements, Body&& body) {
   constexpr int64_t kGrain = 1 << 15;  // elements that are worth another thread
-  parallel_ranges(execution.runtime.threads(), elements, kGrain,
+  parallel_ranges(execution.threads(), elements, kGrain,
                   [&](int64_t begin, int64_t end, int) { body(begin, end); });
 }
 

@@ -55,7 +55,7 @@ class ExchangeOperation : public Operation {
  public:
   ExchangeOperation(ExchangeOptions options, int ranks)
       : options_(std::move(options)), ranks_(ranks) {}
-  Lane lane() const override { return Lane::network; }
+  Lane lane() const override { return Lane::exchanges; }
   std::vector<std::vector<Axis>> group_axes() const override { return {{options_.axis}}; }
   void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
     if (runtime.accelerator() == nullptr) return;
@@ -287,7 +287,7 @@ class MoveRows final : public ExchangeOperation {
                    const Tensor& from, const Tensor& to) const {
     const int64_t row_bytes = from.shape()[1] * dtype_size(from.dtype());
     const bool into_experts = source_side_ == Side::sent;
-    parallel_items(execution.runtime.threads(), std::ssize(blocks), [&](int64_t item, int) {
+    parallel_items(execution.threads(), std::ssize(blocks), [&](int64_t item, int) {
       const RowsFromRank& block = blocks[static_cast<size_t>(item)];
       const int64_t source = into_experts ? block.begin_by_rank : block.begin_by_expert;
       const int64_t target = into_experts ? block.begin_by_expert : block.begin_by_rank;

@@ -163,7 +163,7 @@ class AccountRows {
 
 /// Returns the name of the event's row in StepAccount::parts.
 std::string_view part_of(const TraceEvent& event) {
-  if (event.lane == Lane::network) return "communication, waiting for other ranks included";
+  if (event.lane != Lane::compute) return "communication, waiting for other ranks included";
   if (event.block == "optimizer" || event.block == "data") return event.block;
   return event.products.empty() ? "operations without matrix products" : kWithProducts;
 }
@@ -215,10 +215,11 @@ StepTrace step_with_waits(const RankTrace& rank) {
   StepTrace step = rank.step;
   for (const TimedEntry& entry : rank.list) {
     if (!is_wait(entry.entry)) continue;
-    step.events.push_back({.name = std::string(word(std::get<MessageEntry>(entry.entry).call)),
+    const auto& message = std::get<MessageEntry>(entry.entry);
+    step.events.push_back({.name = std::string(word(message.call)),
                            .block = "messages",
                            .phase = "step",
-                           .lane = Lane::network,
+                           .lane = message_lane(message.message.kind),
                            .start = entry.start,
                            .duration = entry.duration});
   }

@@ -238,9 +238,10 @@ TEST(StepAccount, CommunicationIsNotIdle) {
     result.duration = duration;
     return result;
   };
-  trace.step.events = {
-      event("norm", Lane::compute, 0, 0.004), event("all_reduce", Lane::network, 0.002, 0.001),
-      event("all_gather", Lane::network, 0.004, 0.001), event("norm", Lane::compute, 0.006, 0.002)};
+  trace.step.events = {event("norm", Lane::compute, 0, 0.004),
+                       event("all_reduce", Lane::exchanges, 0.002, 0.001),
+                       event("all_gather", Lane::exchanges, 0.004, 0.001),
+                       event("norm", Lane::compute, 0.006, 0.002)};
   const StepAccount account = account_for(trace, {});
   EXPECT_NEAR(account.idle_seconds, 0.003, 1e-12);
   EXPECT_NEAR(row(account.parts, "communication, waiting for other ranks included").seconds, 0.002,

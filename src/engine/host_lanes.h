@@ -1,0 +1,95 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "base/thread.h"
+#include "engine/action.h"
+
+namespace tessera {
+
+/// Returns by step whether a lane's own thread runs it. A step that the compute lane awaits before
+/// anything else begins has nothing to run beside: the caller's thread runs it. `lanes` are those
+/// of the steps.
+std::vector<bool> steps_beside(std::span<const Lane> lanes, const Joins& joins);
+
+/// The executor's lanes on the processor: a thread for each lane that works beside the caller's
+/// thread, which is the compute lane. Threads without work, and those that wait, sleep. One thread
+/// uses this.
+///
+/// A step is a node's index in its segment. If a step fails, the steps of the segment that have not
+/// begun are left out, and the next wait throws the first error.
+class HostLanes {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// A step to run.
+  struct Step {
+    int step = 0;
+    size_t program = 0;
+    size_t frame = 0;
+    size_t node = 0;
+    LaneSteps awaited = kNoSteps;  ///< the steps that must be done before
+    Clock::time_point begin{};     ///< the time before which it may not begin, in a timed run
+  };
+  /// Runs a step on the thread of a lane.
+  using Run = std::function<void(Lane lane, const Step& step)>;
+
+  /// Starts the threads of these lanes. Throws Error if the system refuses one.
+  HostLanes(std::span<const Lane> lanes, Run run);
+  /// Leaves out steps that have not begun, and waits for those that have.
+  ~HostLanes();
+  HostLanes(const HostLanes&) = delete;
+  HostLanes& operator=(const HostLanes&) = delete;
+
+  /// Begins a segment. If the one before was abandoned, waits for its steps that still run.
+  void begin();
+  /// Hands a step to the thread of its lane. The steps of a lane run in this order.
+  void hand_over(Lane lane, const Step& step);
+  /// Waits until the steps are done. Throws the error of the first step that failed.
+  void await(const LaneSteps& awaited);
+  /// Waits until a lane has done all of its steps, as await() does. The caller may then run the
+  /// next one itself.
+  void await(Lane lane);
+  /// Notes that the caller has run a step of a lane.
+  void note_done(Lane lane, int step);
+  /// Waits for all steps at the end of the segment, as await() does.
+  void await_all();
+  /// Ends the segment after an error: leaves out the steps that have not begun. Returns whether a
+  /// step still runs.
+  bool abandon() noexcept;
+
+ private:
+  struct State {
+    std::vector<Step> steps;  // handed over
+    size_t next = 0;          // the first one that is not done
+    int last_done = -1;
+    bool runs = false;  // whether the thread is within a step
+  };
+
+  void work(Lane lane);
+  State& state(Lane lane) { return states_[static_cast<size_t>(lane)]; }
+  bool are_done(const LaneSteps& awaited) const;
+  /// Waits until done() returns true or a step has failed, and throws its error.
+  template <typename Done>
+  void wait_until(Done&& done);
+
+  Run run_;
+  std::mutex mutex_;  // guards what follows, but not the threads
+  std::condition_variable changed_;
+  std::array<State, kLanes> states_;  // by lane
+  std::exception_ptr error_;          // of the first step that failed
+  bool is_abandoned_ = false;         // whether steps that have not begun are left out
+  bool ends_ = false;
+  std::list<Thread> threads_;
+};
+
+}  // namespace tessera
