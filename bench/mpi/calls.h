@@ -16,7 +16,8 @@ struct ComparedCalls {
   std::function<void()> ours;
   /// MPI's own call.
   std::function<void()> plain;
-  /// MPI's calls that take sums in the order of the ranks, as ours does. Empty if there are no sums.
+  /// MPI's calls that take sums in the order of the ranks, as ours does. Empty if there are no
+  /// sums.
   std::function<void()> alike;
   int64_t bytes = 0;  ///< of the whole, or of a message
 };

@@ -29,7 +29,7 @@ struct Arguments {
                                  "1MiB", "4MiB", "16MiB", "64MiB"};
   int rounds = 15;
   double seconds = 0.01;  // of a round of one program
-  bool checks = false;     // compare each call
+  bool checks = false;    // compare each call
   bool json = false;
 };
 

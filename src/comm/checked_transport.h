@@ -8,10 +8,10 @@
 namespace tessera {
 
 /// Returns a transport that compares each call before `moves` makes it, until compare_calls(false),
-/// and for good if `processes` check calls (run.check_calls). `compares` compares the calls: it is a
-/// transport of the same group, such as the control plane's. It gets the fingerprint of each call,
-/// the numbers of rows, and messages without bytes. Ranks whose calls differ throw its errors before
-/// a byte moves, but for messages: these may have moved.
+/// and for good if `processes` check calls (run.check_calls). `compares` compares the calls: it is
+/// a transport of the same group, such as the control plane's. It gets the fingerprint of each
+/// call, the numbers of rows, and messages without bytes. Ranks whose calls differ throw its errors
+/// before a byte moves, but for messages: these may have moved.
 std::unique_ptr<Transport> checked_transport(std::unique_ptr<Transport> moves,
                                              std::unique_ptr<Transport> compares,
                                              const Processes& processes);

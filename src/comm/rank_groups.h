@@ -40,7 +40,8 @@ class RankGroups {
         end_work_(std::move(end_work)) {}
 
   /// Lets communicators that are made from now on take operands in this accelerator's memory (see
-  /// connect_devices()), except on kControlLane and kStateLane. The accelerator must outlive their calls.
+  /// connect_devices()), except on kControlLane and kStateLane. The accelerator must outlive their
+  /// calls.
   void use_devices(Accelerator& accelerator, std::chrono::milliseconds timeout) {
     accelerator_ = &accelerator;
     timeout_ = timeout;

@@ -44,8 +44,8 @@ class Transport {
   virtual void barrier(const Fingerprint& mark) = 0;
 
   /// Sets whether the ranks compare each call before they make it, if the transport has a choice:
-  /// comparison costs a round of messages. At first they do. All ranks of the group call it, between
-  /// the same two calls.
+  /// comparison costs a round of messages. At first they do. All ranks of the group call it,
+  /// between the same two calls.
   virtual void compare_calls(bool each) { static_cast<void>(each); }
 
   /// Throws Error if the group can make no more calls, because a call or the work of a rank failed.

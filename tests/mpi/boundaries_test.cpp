@@ -6,6 +6,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
 #include "mpi/as_threads.h"
 #include "mpi/joined.h"
 #include "support/error_of.h"
@@ -17,8 +18,8 @@ using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
-/// Bytes from which on calls go another way: blocks that other ranks pass on, messages that MPI sends
-/// without asking the receiver first, and blocks that go around a ring.
+/// Bytes from which on calls go another way: blocks that other ranks pass on, messages that MPI
+/// sends without asking the receiver first, and blocks that go around a ring.
 constexpr std::array<int64_t, 4> kBounds{2 << 10, 4 << 10, 32 << 10, 64 << 10};
 
 /// Numbers of f32 around these bounds.

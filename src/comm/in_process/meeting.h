@@ -48,7 +48,8 @@ class Meeting {
   /// The functions by which a meeting asks the World about a rank.
   struct AboutRanks {
     std::function<std::string(int rank)> text;  ///< returns the rank's name in messages
-    /// Returns what each of some ranks did last in any group. The meeting calls it without its lock.
+    /// Returns what each of some ranks did last in any group. The meeting calls it without its
+    /// lock.
     std::function<std::vector<std::string>(std::span<const int> ranks)> describe;
     /// Returns the longest time that the rank waits for others.
     std::function<std::chrono::milliseconds(int rank)> timeout;

@@ -83,8 +83,8 @@ inline bool are_done(std::span<MPI_Request> requests) {
   return done != 0;
 }
 
-/// Cancels the messages that are not done, and frees their requests. MPI may still use the memory of
-/// those that another rank has begun to move.
+/// Cancels the messages that are not done, and frees their requests. MPI may still use the memory
+/// of those that another rank has begun to move.
 inline void cancel(std::span<MPI_Request> messages) {
   for (MPI_Request& message : messages) {
     if (message == MPI_REQUEST_NULL) continue;

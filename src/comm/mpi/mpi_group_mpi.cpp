@@ -78,13 +78,11 @@ int MpiGroup::tag_of(uint64_t call, int64_t bytes) const {
   return static_cast<int>(hash(std::as_bytes(std::span(&bytes, 1)), call) % most_tag_);
 }
 
-void MpiGroup::receive(uint64_t call, const MpiPiece& piece,
-                       std::vector<MPI_Request>& requests) {
+void MpiGroup::receive(uint64_t call, const MpiPiece& piece, std::vector<MPI_Request>& requests) {
   begin_receives(piece.memory, piece.bytes, piece.peer, tag_of(call, piece.bytes), comm_, requests);
 }
 
-void MpiGroup::send(uint64_t call, const MpiPiece& piece,
-                    std::vector<MPI_Request>& requests) {
+void MpiGroup::send(uint64_t call, const MpiPiece& piece, std::vector<MPI_Request>& requests) {
   begin_sends(piece.memory, piece.bytes, piece.peer, tag_of(call, piece.bytes), comm_, requests);
 }
 
@@ -92,8 +90,7 @@ void MpiGroup::wait(const Fingerprint& mark, std::vector<MPI_Request>& messages,
                     std::span<const int> peers) {
   // A message that was withdrawn may arrive, but its memory may have been used for something else.
   const auto is_withdrawn = [&] {
-    return mark.collective == Collective::message &&
-           std::ranges::any_of(peers, [&](int peer) {
+    return mark.collective == Collective::message && std::ranges::any_of(peers, [&](int peer) {
              return plane_.own_calls().has_withdrawn(ranks_[static_cast<size_t>(peer)], text_);
            });
   };
@@ -126,13 +123,13 @@ void MpiGroup::throw_if_stuck(const Fingerprint& mark, std::span<const int> peer
   }
   const std::chrono::milliseconds timeout = plane_.timeout();
   if (!told.is_told() && waited > std::min(kMoment, timeout / 2)) {
-    PlaneWait wait{.ranks = ranks_,
-                   .lane = lane_,
-                   .mark = {std::string(mark.name), mark},
-                   .timeout = timeout,
-                   .remaining = std::max(
-                       std::chrono::ceil<std::chrono::milliseconds>(timeout - waited),
-                       std::chrono::milliseconds(0))};
+    PlaneWait wait{
+        .ranks = ranks_,
+        .lane = lane_,
+        .mark = {std::string(mark.name), mark},
+        .timeout = timeout,
+        .remaining = std::max(std::chrono::ceil<std::chrono::milliseconds>(timeout - waited),
+                              std::chrono::milliseconds(0))};
     std::ranges::transform(peers, std::back_inserter(wait.needs), rank_at);
     told.tell(std::move(wait));
   }

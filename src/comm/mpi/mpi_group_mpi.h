@@ -31,8 +31,9 @@ struct MpiPiece {
 /// of calls that fail.
 ///
 /// All bytes move by messages of MPI that do not block. A wait polls for a moment, and then yields
-/// and sleeps between polls. Meanwhile it finds out whether another rank has failed. If it lasts, it
-/// tells the control plane (PlaneWait), which says why it cannot end. One thread makes the calls.
+/// and sleeps between polls. Meanwhile it finds out whether another rank has failed. If it lasts,
+/// it tells the control plane (PlaneWait), which says why it cannot end. One thread makes the
+/// calls.
 class MpiGroup {
  public:
   MpiGroup(const MpiGroup&) = delete;
@@ -82,9 +83,9 @@ class MpiGroup {
     if (const auto failure = plane_.failure(lane_)) throw Error("{}", *failure);
   }
 
-  /// Begins to receive bytes within a call, or to send them, and adds the requests. Only messages of
-  /// equal calls match, because their tags are hashes of the call and the number of bytes. Open MPI
-  /// 4.1 writes a message that is too long past the end of the receiver's memory.
+  /// Begins to receive bytes within a call, or to send them, and adds the requests. Only messages
+  /// of equal calls match, because their tags are hashes of the call and the number of bytes. Open
+  /// MPI 4.1 writes a message that is too long past the end of the receiver's memory.
   void receive(uint64_t call, const MpiPiece& piece, std::vector<MPI_Request>& requests);
   void send(uint64_t call, const MpiPiece& piece, std::vector<MPI_Request>& requests);
   /// Returns Fingerprint::hash() of the call that runs, for receive() and send().

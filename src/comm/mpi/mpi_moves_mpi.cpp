@@ -5,7 +5,6 @@
 #include <cstring>
 #include <vector>
 
-
 namespace tessera {
 namespace {
 
@@ -66,9 +65,11 @@ void gather_in_rounds(MpiGroup& group, const Fingerprint& mark, std::byte* memor
   std::vector<MPI_Request> requests;
   for (int distance = 1; distance < size; distance *= 2) {
     const int64_t moved = std::min(distance, size - distance) * bytes;
-    group.receive(group.call_hash(), {(group.position() + distance) % size, slots + distance * bytes, moved},
+    group.receive(group.call_hash(),
+                  {(group.position() + distance) % size, slots + distance * bytes, moved},
                   requests);
-    group.send(group.call_hash(), {(group.position() + size - distance) % size, slots, moved}, requests);
+    group.send(group.call_hash(), {(group.position() + size - distance) % size, slots, moved},
+               requests);
     group.wait(mark, requests, moved);
   }
   for (int distance = 1; distance < size; ++distance) {
@@ -77,8 +78,8 @@ void gather_in_rounds(MpiGroup& group, const Fingerprint& mark, std::byte* memor
   }
 }
 
-/// The ranks from which this rank receives a broadcast, and to which it sends it on. Positions count
-/// from the root.
+/// The ranks from which this rank receives a broadcast, and to which it sends it on. Positions
+/// count from the root.
 struct BroadcastLinks {
   int parent = -1;  ///< -1 at the root
   std::vector<int> children{};
@@ -126,7 +127,8 @@ void broadcast_bytes(MpiGroup& group, const Fingerprint& mark, std::byte* memory
   std::vector<MPI_Request> sends;
   const auto peer_of = [&](int other) { return (other + root) % size; };
   for (int64_t begin = 0; begin < bytes && links.parent >= 0; begin += segment) {
-    group.receive(group.call_hash(), {peer_of(links.parent), memory + begin, std::min(segment, bytes - begin)},
+    group.receive(group.call_hash(),
+                  {peer_of(links.parent), memory + begin, std::min(segment, bytes - begin)},
                   receives.emplace_back());
   }
   size_t arrived = 0;

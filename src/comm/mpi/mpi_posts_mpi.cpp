@@ -13,7 +13,6 @@
 namespace tessera {
 namespace {
 
-
 class MpiPost final : public TransportPost {
  public:
   MpiPost(MpiGroup& group, const MarkedMessage& message, bool sent)
@@ -47,9 +46,9 @@ class MpiPost final : public TransportPost {
     std::vector<MPI_Status> statuses(requests.size());
     int done = 0;
     for (Backoff backoff;; backoff.wait()) {
-      check_mpi(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done,
-                            statuses.data()),
-                "MPI_Testall");
+      check_mpi(
+          MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, statuses.data()),
+          "MPI_Testall");
       if (done != 0 || Backoff::Clock::now() > deadline) break;
     }
     const auto is_cancelled = [](const MPI_Status& status) {
@@ -67,8 +66,7 @@ class MpiPost final : public TransportPost {
     const auto rank_at = [&](int position) {
       return group_.ranks()[static_cast<size_t>(position)];
     };
-    const std::string why =
-        withdrawn_text(mark(), group_.text(), rank_at(group_.position()));
+    const std::string why = withdrawn_text(mark(), group_.text(), rank_at(group_.position()));
     group_.fail(why);
     if (peer() != group_.position()) {
       group_.plane().withdraw({rank_at(peer()), group_.text(), why});

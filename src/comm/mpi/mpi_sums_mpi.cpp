@@ -102,10 +102,12 @@ void MpiSums::reduce_in_rounds(const Fingerprint& mark, const Tensor& to, Elemen
     const int64_t own = count(group_.position(), begin);
     for (int rank = 0; rank < ranks; ++rank) {
       if (rank == group_.position() || own == 0) continue;
-      group_.receive(group_.call_hash(), {rank, arrived + offset(rank), own * element_bytes}, current.receives);
+      group_.receive(group_.call_hash(), {rank, arrived + offset(rank), own * element_bytes},
+                     current.receives);
       current.addends[static_cast<size_t>(rank)] = arrived + offset(rank);
     }
-    group_.wait(mark, current.sends, half_bytes);  // of the round before the last, from the same memory
+    group_.wait(mark, current.sends,
+                half_bytes);  // of the round before the last, from the same memory
     for (int rank = 0; rank < ranks; ++rank) {
       const int64_t elements = count(rank, begin);
       if (elements == 0) continue;
@@ -114,7 +116,8 @@ void MpiSums::reduce_in_rounds(const Fingerprint& mark, const Tensor& to, Elemen
         current.addends[static_cast<size_t>(rank)] = part;
         continue;
       }
-      group_.send(group_.call_hash(), {rank, const_cast<std::byte*>(part), elements * element_bytes}, current.sends);
+      group_.send(group_.call_hash(),
+                  {rank, const_cast<std::byte*>(part), elements * element_bytes}, current.sends);
     }
   };
   if (longest > 0) begin_round(0);

@@ -139,8 +139,8 @@ class MpiTransport final : public Transport {
     std::vector<ByteBlock> blocks;
     for (int rank = 0; rank < ranks(); ++rank) {
       const int64_t elements = layout.elements(rank);
-      blocks.push_back({elements == 0 ? 0 : layout.piece_begin(rank) * element_bytes,
-                        elements * element_bytes});
+      blocks.push_back(
+          {elements == 0 ? 0 : layout.piece_begin(rank) * element_bytes, elements * element_bytes});
     }
     copy(from.raw(), from.bytes(), to.raw() + blocks[static_cast<size_t>(position())].offset);
     gather_blocks(group_, mark, to.raw(), blocks);

@@ -48,8 +48,7 @@ OtherProcess::OtherProcess(std::span<const TcpAddress> addresses, int ranks, int
     member_.emplace(std::move(member));
     member_->watch_machine();
     hello.purpose = TcpPurpose::calls;
-    calls_.emplace(
-        connect_to_first_rank(std::span(&address, 1), hello, token, patience).socket);
+    calls_.emplace(connect_to_first_rank(std::span(&address, 1), hello, token, patience).socket);
     await_begin(ranks, deadline);
   } catch (const ConnectionLost& lost) {
     throw Error(
@@ -169,9 +168,9 @@ void OtherProcess::end_others(int status) {
   // If the first rank is lost, it cannot report an error, so this rank does.
   const std::scoped_lock lock(mutex_);
   if (has_report_ || reports_ || (!lost_ && !is_silent())) return;
-  const std::string why = lost_ ? lost_text(*lost_)
-                                : fmt::format("{}. {}", end_timeout_text(text(0), patience_),
-                                              silent_text(text(0)));
+  const std::string why =
+      lost_ ? lost_text(*lost_)
+            : fmt::format("{}. {}", end_timeout_text(text(0), patience_), silent_text(text(0)));
   fmt::print(stderr, "tessera: error: {}: {}\n", text(rank_), why);
 }
 
@@ -270,9 +269,9 @@ void OtherProcess::require_first_rank() const {
 
 std::string OtherProcess::silence_text() const {
   const std::chrono::duration<double> silence = Clock::now() - last_received_.load();
-  return fmt::format(
-      "{} (it has not answered for {:.0f} s, longer than run.rank_timeout)",
-      silent_text(fmt::format("{}, through which the ranks meet,", text(0))), silence.count());
+  return fmt::format("{} (it has not answered for {:.0f} s, longer than run.rank_timeout)",
+                     silent_text(fmt::format("{}, through which the ranks meet,", text(0))),
+                     silence.count());
 }
 
 std::string OtherProcess::lost_text(std::string_view why) const {

@@ -33,9 +33,9 @@ class SilentFirstRank : public Error {
 /// (serve_rank()). The first rank counts as lost if it sends nothing for longer than the timeout.
 class OtherProcess final : public PlaneProcess {
  public:
-  /// Connects to the first rank at one of its addresses, and waits for the other ranks. Throws Error if the
-  /// first rank does not listen there, does not know the token or refuses this rank, or if not all
-  /// ranks come within `patience`.
+  /// Connects to the first rank at one of its addresses, and waits for the other ranks. Throws
+  /// Error if the first rank does not listen there, does not know the token or refuses this rank,
+  /// or if not all ranks come within `patience`.
   OtherProcess(std::span<const TcpAddress> addresses, int ranks, int rank, const std::string& host,
                std::string_view token, std::chrono::milliseconds patience);
   OtherProcess(const TcpAddress& address, int ranks, int rank, const std::string& host,
@@ -87,8 +87,8 @@ class OtherProcess final : public PlaneProcess {
   std::atomic<Clock::time_point> last_received_;  // when the last message of the first rank came
   std::string network_;
   bool all_ended_ = false;
-  bool has_report_ = false;  // the first rank has answered report_end()
-  bool reports_ = false;     // this rank reports an error
+  bool has_report_ = false;               // the first rank has answered report_end()
+  bool reports_ = false;                  // this rank reports an error
   std::chrono::milliseconds patience_{};  // the argument of report_end()
   std::optional<TcpSocket> member_;
   std::optional<CallConnection> calls_;

@@ -18,8 +18,8 @@ struct PlaneWait {
   int64_t number = 0;      ///< the rank numbers its waits
   std::vector<int> ranks;  ///< of the group, in its order
   std::string lane;
-  OwnedMark mark;          ///< of the call
-  std::vector<int> needs;  ///< the ranks of the group for which the rank waits
+  OwnedMark mark;                         ///< of the call
+  std::vector<int> needs;                 ///< the ranks of the group for which the rank waits
   std::chrono::milliseconds timeout{};    ///< the longest wait
   std::chrono::milliseconds remaining{};  ///< the part of it that is not over
 };

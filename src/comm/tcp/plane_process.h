@@ -13,8 +13,8 @@
 namespace tessera {
 
 /// A process on the control plane of its run: the service of the first rank's process, by TCP. The
-/// plane knows who is who, who failed, who is missing and what each rank waits in. It ends runs, and
-/// makes the calls of groups itself, unless their bytes move by MPI (join_by_mpi()).
+/// plane knows who is who, who failed, who is missing and what each rank waits in. It ends runs,
+/// and makes the calls of groups itself, unless their bytes move by MPI (join_by_mpi()).
 class PlaneProcess : public Processes {
  public:
   /// Meets the other ranks of a group as group() does. Returns the transport by which the plane

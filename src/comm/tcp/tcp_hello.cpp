@@ -152,9 +152,9 @@ FirstRankConnection connect_to_first_rank(std::span<const TcpAddress> addresses,
     for (const TcpAddress& address : addresses) {
       std::string why;
       try {
-        std::optional<TcpSocket> socket =
-            is_only ? TcpSocket::connect(address, remaining())
-                    : TcpSocket::try_connect(address, kTryPatience, why);
+        std::optional<TcpSocket> socket = is_only
+                                              ? TcpSocket::connect(address, remaining())
+                                              : TcpSocket::try_connect(address, kTryPatience, why);
         if (socket) {
           shake_hands(*socket, address, hello, token);
           return {std::move(*socket), address};

@@ -58,10 +58,10 @@ struct FirstRankConnection {
 };
 
 /// Connects to the first rank at one of its addresses and makes the handshake. Until `patience` is
-/// over, it tries again if nothing listens there, or if the connection is lost before the first rank
-/// has answered: the first rank may have closed it in favour of others (HandshakeLimits). If there
-/// are several addresses, it tries each for a moment, and one at which something else listens is
-/// passed over.
+/// over, it tries again if nothing listens there, or if the connection is lost before the first
+/// rank has answered: the first rank may have closed it in favour of others (HandshakeLimits). If
+/// there are several addresses, it tries each for a moment, and one at which something else listens
+/// is passed over.
 ///
 /// Throws Error if nothing listens there in time, or if what listens is no first rank of this
 /// version, does not know the token or refuses this process; ConnectionLost if it does not answer.

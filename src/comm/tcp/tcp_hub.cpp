@@ -237,9 +237,9 @@ std::vector<RankAnswer> TcpHub::ask(std::span<const int> ranks) {
       result.push_back({{}, silent_text(world_.text(rank))});
       continue;
     }
-    RankAnswer answer{later_calls(world_.last_calls(rank),
-                                  rank == 0 ? own_calls_.last_calls() : answers[rank]),
-                      ""};
+    RankAnswer answer{
+        later_calls(world_.last_calls(rank), rank == 0 ? own_calls_.last_calls() : answers[rank]),
+        ""};
     answer.text = fmt::format("{} (on {})", calls_text(rank, answer.calls),
                               hosts_[static_cast<size_t>(rank)]);
     result.push_back(std::move(answer));

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "comm/in_process/world.h"
-#include "comm/processes.h"
 #include "comm/own_calls.h"
+#include "comm/processes.h"
 #include "comm/tcp/gather_ranks.h"
 #include "comm/tcp/plane_letters.h"
 #include "comm/tcp/tcp_messages.h"
@@ -123,13 +123,13 @@ class TcpHub {
   const std::vector<std::string> hosts_;  // by rank
   World world_;
   std::string network_;
-  std::mutex mutex_;                  // guards what follows, down to questions_
-  std::condition_variable changed_;   // notified when one of these changes
-  std::map<int, std::string> ends_;   // by rank that has ended: its error or an empty text
-  std::map<int, std::string> lost_;   // by rank that was lost before it ended: why
-  std::set<std::string> failures_;    // errors that were sent to all ranks
-  int pending_replies_ = 0;           // threads that are to send a rank the result of end()
-  bool closing_ = false;              // the run ends: lost connections are no failures any more
+  std::mutex mutex_;                 // guards what follows, down to questions_
+  std::condition_variable changed_;  // notified when one of these changes
+  std::map<int, std::string> ends_;  // by rank that has ended: its error or an empty text
+  std::map<int, std::string> lost_;  // by rank that was lost before it ended: why
+  std::set<std::string> failures_;   // errors that were sent to all ranks
+  int pending_replies_ = 0;          // threads that are to send a rank the result of end()
+  bool closing_ = false;             // the run ends: lost connections are no failures any more
   int64_t question_count_ = 0;
   std::map<int64_t, Question> questions_;  // by number; those that wait for answers
   OwnCalls& own_calls_;

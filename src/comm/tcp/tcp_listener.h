@@ -14,8 +14,9 @@ namespace tessera {
 /// descriptor for each of them.
 class TcpListener {
  public:
-  /// Begins to listen. Port 0 lets the system choose a port that is free at all addresses. Throws Error that names the
-  /// address if it is not one of this machine, or if something else listens there.
+  /// Begins to listen. Port 0 lets the system choose a port that is free at all addresses. Throws
+  /// Error that names the address if it is not one of this machine, or if something else listens
+  /// there.
   explicit TcpListener(const TcpAddress& address);
   TcpListener(const TcpListener&) = delete;
   TcpListener& operator=(const TcpListener&) = delete;

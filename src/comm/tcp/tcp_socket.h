@@ -39,8 +39,8 @@ class TcpSocket {
   static TcpSocket connect(const TcpAddress& address, std::chrono::milliseconds patience);
 
   /// Connects to the address, or to one of the IP addresses of its host. Tries each once, for
-  /// `patience` at most. Returns none if nothing listens there, and sets `why` to the reason. Throws
-  /// Error if the host is unknown.
+  /// `patience` at most. Returns none if nothing listens there, and sets `why` to the reason.
+  /// Throws Error if the host is unknown.
   static std::optional<TcpSocket> try_connect(const TcpAddress& address,
                                               std::chrono::milliseconds patience, std::string& why);
 

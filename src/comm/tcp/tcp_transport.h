@@ -10,9 +10,9 @@
 
 namespace tessera {
 
-/// Returns the transport of the rank at `position` of the group `ranks`, over a connection to the first
-/// rank's process. It refers to the connection and to the rank's process. `group` is the group's
-/// number in the first rank's process.
+/// Returns the transport of the rank at `position` of the group `ranks`, over a connection to the
+/// first rank's process. It refers to the connection and to the rank's process. `group` is the
+/// group's number in the first rank's process.
 ///
 /// In the first rank's process, a thread makes each call on behalf of this rank (serve_rank()),
 /// among ranks that are threads. So the order, the bits and the errors of calls are those of

@@ -38,7 +38,8 @@ class WaitBoard {
   struct Functions {
     /// Tells `rank` that its wait cannot end, and why.
     std::function<void(int rank, int64_t wait, const std::string& why)> tell;
-    /// Asks ranks what they do. Returns an answer for each, and takes some seconds if one is silent.
+    /// Asks ranks what they do. Returns an answer for each, and takes some seconds if one is
+    /// silent.
     std::function<std::vector<RankAnswer>(std::span<const int> ranks)> ask;
     std::function<std::string(int rank)> text;  ///< returns the rank's name in messages
   };
