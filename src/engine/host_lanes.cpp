@@ -76,8 +76,8 @@ bool HostLanes::are_done(const LaneSteps& awaited) const {
 }
 
 bool HostLanes::are_all_done() const {
-  return std::ranges::all_of(
-      states_, [](const State& state) { return state.next == state.steps.size(); });
+  return std::ranges::all_of(states_,
+                             [](const State& state) { return state.next == state.steps.size(); });
 }
 
 template <typename Done>
