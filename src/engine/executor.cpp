@@ -280,6 +280,7 @@ bool Executor::uses_host_lanes() const {
 }
 
 void Executor::run_nodes(size_t program_index, size_t frame_index, size_t segment_index) {
+  if (host_lanes_) host_lanes_->begin();
   if (uses_host_lanes()) {
     try {
       return run_nodes_beside(program_index, frame_index, segment_index);
@@ -308,7 +309,6 @@ void Executor::run_nodes_beside(size_t program_index, size_t frame_index, size_t
   const std::vector<int>& nodes = plan_.programs[program_index].nodes[segment_index];
   const Joins& joins = plan_.programs[program_index].joins[segment_index];
   const std::vector<bool>& beside = beside_[program_index][segment_index];
-  host_lanes_->begin();
   for (size_t step = 0; step < nodes.size(); ++step) {
     const auto node = static_cast<size_t>(nodes[step]);
     const Lane lane = programs_[program_index]->nodes()[node].operation->lane();

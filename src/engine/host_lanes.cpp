@@ -75,6 +75,11 @@ bool HostLanes::are_done(const LaneSteps& awaited) const {
   return true;
 }
 
+bool HostLanes::are_all_done() const {
+  return std::ranges::all_of(states_,
+                             [](const State& state) { return state.next == state.steps.size(); });
+}
+
 template <typename Done>
 void HostLanes::wait_until(Done&& done) {
   std::unique_lock lock(mutex_);
@@ -94,15 +99,13 @@ void HostLanes::note_done(Lane lane, int step) {
   {
     const std::scoped_lock lock(mutex_);
     state(lane).last_done = step;
+    if (are_all_done()) return;  // no lane waits for this step
   }
   changed_.notify_all();
 }
 
 void HostLanes::await_all() {
-  wait_until([&] {
-    return std::ranges::all_of(states_,
-                               [](const State& state) { return state.next == state.steps.size(); });
-  });
+  wait_until([&] { return are_all_done(); });
 }
 
 bool HostLanes::abandon() noexcept {

@@ -78,6 +78,7 @@ class HostLanes {
   void work(Lane lane);
   State& state(Lane lane) { return states_[static_cast<size_t>(lane)]; }
   bool are_done(const LaneSteps& awaited) const;
+  bool are_all_done() const;
   /// Waits until done() returns true or a step has failed, and throws its error.
   template <typename Done>
   void wait_until(Done&& done);
