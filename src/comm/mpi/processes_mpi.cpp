@@ -5,6 +5,7 @@
 #include <list>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -35,6 +36,10 @@ namespace {
 
 /// The time in which a rank must reach the first one, which listens before the others know where.
 constexpr std::chrono::milliseconds kConnectPatience{30'000};
+
+/// The time that the launcher has to name a process that was killed, and to end the others, before
+/// this process ends the run. The control plane may know of it earlier.
+constexpr std::chrono::seconds kLauncherTime{1};
 
 /// Returns a new communicator of all processes. Its calls return errors.
 MPI_Comm copy_of_world() {
@@ -84,6 +89,7 @@ class MpiProcesses final : public Processes {
   }
   bool all_ended() const override { return plane_->all_ended(); }
   [[noreturn]] void abort(int status) override {
+    std::this_thread::sleep_for(kLauncherTime);
     plane_->end_others(status);
     MPI_Abort(MPI_COMM_WORLD, status);  // also ends processes that are stopped
     std::abort();  // not reached, but MPI does not declare MPI_Abort() as [[noreturn]]
