@@ -31,9 +31,9 @@ std::optional<std::string> OwnCalls::verdict(int64_t wait) const {
   return found == verdicts_.end() ? std::nullopt : std::optional(found->second);
 }
 
-void OwnCalls::withdraw(int rank, std::string group, std::string why) {
+void OwnCalls::withdraw(int rank, const std::string& group, const std::string& why) {
   const std::scoped_lock lock(mutex_);
-  withdrawn_.try_emplace({rank, std::move(group)}, std::move(why), Clock::now());
+  withdrawn_.try_emplace({rank, group}, why, Clock::now());
 }
 
 bool OwnCalls::has_withdrawn(int rank, const std::string& group) const {

@@ -45,7 +45,7 @@ class OwnCalls {
   std::optional<std::string> verdict(int64_t wait) const;
 
   /// Notes that `rank` has withdrawn a message in a group: group_text(), and the error.
-  void withdraw(int rank, std::string group, std::string why);
+  void withdraw(int rank, const std::string& group, const std::string& why);
   bool has_withdrawn(int rank, const std::string& group) const;
   /// Returns the error of messages with `rank` in a group, because `rank` has withdrawn one of them
   /// more than kEndGrace ago; none if it has not.

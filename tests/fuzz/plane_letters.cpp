@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::expect_result_or_error([&] {
     WireReader reader = letter();
     const PlaneWait wait = take_wait_of(reader, 2, kRanks);
-    const auto is_rank = [](int rank) { return rank >= 0 && rank < kRanks; };
+    const auto is_rank = [&](int rank) { return rank >= 0 && rank < kRanks; };
     TESSERA_CHECK(std::ranges::all_of(wait.ranks, is_rank) &&
                       std::ranges::all_of(wait.needs, is_rank) && wait.timeout.count() >= 0 &&
                       wait.remaining.count() >= 0,

@@ -236,8 +236,8 @@ void OtherProcess::handle(FirstRankMessage kind, WireReader& message) {
       break;
     }
     case FirstRankMessage::withdrawn: {
-      PlaneWithdrawal withdrawal = take_withdrawal(message, ranks());
-      own_calls_.withdraw(withdrawal.peer, std::move(withdrawal.group), std::move(withdrawal.why));
+      const PlaneWithdrawal withdrawal = take_withdrawal(message, ranks());
+      own_calls_.withdraw(withdrawal.peer, withdrawal.group, withdrawal.why);
       break;
     }
     case FirstRankMessage::question:

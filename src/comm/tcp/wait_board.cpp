@@ -90,12 +90,13 @@ void WaitBoard::find_differences() {
           is_message ? mark.to : -1}]
         .push_back(&entry);
   }
-  for (const auto& [number, waits] : same) {
+  for (const auto& of_number : same) {
+    const std::vector<WaitMap::const_pointer>& waits = of_number.second;
     const auto is_other = [&](const auto* entry) {
       return entry->second.hash != waits.front()->second.hash;
     };
     if (std::ranges::none_of(waits, is_other)) continue;
-    const auto& [group, sequence, from, to] = number;
+    const auto& [group, sequence, from, to] = of_number.first;
     if (from >= 0) {
       const auto wait_of = [&](int rank) {
         return std::ranges::find(waits, rank, [](const auto* entry) { return entry->first.first; });
