@@ -26,7 +26,7 @@ constexpr std::string_view kName = "list_of_calls";
 /// Returns numbers as a tensor of bytes, because tensors have no type of 64-bit integers.
 Tensor bytes_of(std::span<const uint64_t> numbers) {
   const auto bytes = std::as_bytes(numbers);
-  const Tensor tensor({std::ssize(bytes)}, DType::u8);
+  Tensor tensor({std::ssize(bytes)}, DType::u8);
   std::ranges::copy(bytes, tensor.raw());
   return tensor;
 }
@@ -89,7 +89,7 @@ std::optional<Difference> find_difference(Communicator& group, const CallList& l
   // Each rank finds the first receiver that does not agree with it; `ranks` stands for none.
   auto receiver = static_cast<uint64_t>(ranks);
   for (int peer = ranks; peer-- > 0;) {
-    const auto at = static_cast<size_t>(2 * peer);
+    const size_t at = 2 * static_cast<size_t>(peer);
     if (messages[at] != of_peers[at + 1]) receiver = static_cast<uint64_t>(peer);
   }
   const std::vector<uint64_t> receivers = gather(group, std::array{receiver});

@@ -146,8 +146,7 @@ std::vector<uint64_t> CallList::hashes() const {
   std::vector<uint64_t> result;
   for (const Fingerprint& mark : calls()) result.push_back(mark.hash());
   std::ranges::sort(result);
-  const auto repeated = std::ranges::unique(result);
-  result.erase(repeated.begin(), repeated.end());
+  result.erase(std::unique(result.begin(), result.end()), result.end());
   return result;
 }
 

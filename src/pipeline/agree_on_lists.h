@@ -12,7 +12,9 @@ namespace tessera {
 /// communicators of all programs and of the messages' lanes.
 ///
 /// `actions` is the list that the executor's memory was planned for. `lists` are the stage's lists
-/// of messages. Throws Error if ranks differ, which names the first call and both ranks.
+/// of messages. Ranks do not end together: before work that a failure of one rank ends for all
+/// (RankControl::attempt_work()), they wait for each other. Throws Error if ranks differ, which
+/// names the first call and both ranks.
 void agree_on_lists(Executor& executor, std::span<const ListEntry> actions,
                     std::span<const StageList> lists);
 

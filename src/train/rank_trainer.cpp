@@ -105,6 +105,7 @@ TrainReport RankTrainer::run(const TrainOptions& options) {
 void RankTrainer::start(bool resume) {
   if (control_.several()) {
     agree_on_lists(executor_, programs_.actions(), programs_.stage_lists());
+    control_.wait();
   }
   if (resume) {
     position_ = load_training(config_, store_, data_, logger_,
