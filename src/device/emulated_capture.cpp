@@ -25,6 +25,11 @@ void EmulatedCapture::wait(EmulatedStream& stream, EmulatedStream& recording_str
   note_unawaited(stream);
 }
 
+size_t EmulatedCapture::add_external(std::function<int64_t()>&& last_record) {
+  externals_.push_back(std::move(last_record));
+  return externals_.size() - 1;
+}
+
 void EmulatedCapture::refuse(std::string_view what) {
   valid_ = false;
   throw Error("a capture of the emulated device does not allow {}", what);

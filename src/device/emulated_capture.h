@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -37,6 +38,11 @@ class EmulatedCapture {
   /// Makes `stream` join the capture and wait for an event that `recording_stream` recorded when
   /// the capture had `recorded_size` pieces of work.
   void wait(EmulatedStream& stream, EmulatedStream& recording_stream, size_t recorded_size);
+  /// Adds an event from outside, of which `last_record` returns the number of the last record.
+  /// Returns the event's index in externals().
+  size_t add_external(std::function<int64_t()>&& last_record);
+  /// Returns the functions that were added. A launch of the graph calls them.
+  const std::vector<std::function<int64_t()>>& externals() const { return externals_; }
   /// Removes a stream that is about to be destroyed.
   void leave(EmulatedStream& stream) { streams_.erase(&stream); }
   /// Makes the capture invalid and throws Error. `what` completes "does not allow ...".
@@ -56,6 +62,7 @@ class EmulatedCapture {
   /// value is the capture's size() after that work or wait.
   std::map<EmulatedStream*, size_t> unawaited_;
   std::shared_ptr<std::vector<EmulatedWork>> works_ = std::make_shared<std::vector<EmulatedWork>>();
+  std::vector<std::function<int64_t()>> externals_;
   std::thread::id thread_ = std::this_thread::get_id();
   bool valid_ = true;
   bool ended_ = false;

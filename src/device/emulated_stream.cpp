@@ -89,6 +89,7 @@ class EmulatedEvent final : public Event {
 class EmulatedGraph final : public Graph {
  public:
   std::shared_ptr<const std::vector<EmulatedWork>> works;
+  std::vector<std::function<int64_t()>> externals;  // each returns an event's last record
 };
 
 }  // namespace
@@ -158,6 +159,21 @@ void EmulatedStream::wait(const Event& event) {
   set_capture(point.capture);
 }
 
+void EmulatedStream::wait_external(const Event& event) {
+  const std::shared_ptr<EmulatedCapture> joined = capture();
+  TESSERA_CHECK(joined, "a wait for an event from outside of a capture, in none");
+  const auto& emulated = dynamic_cast<const EmulatedEvent&>(event);
+  if (emulated.captured().capture) joined->refuse("its own events to be those from outside");
+  const auto last_record = [state = emulated.state] {
+    const std::scoped_lock lock(state->mutex);
+    return state->recorded;
+  };
+  const size_t index = joined->add_external(last_record);
+  joined->add(*this, [state = emulated.state, index](EmulatedStream& stream) {
+    state->wait(stream.external_records_.at(index));
+  });
+}
+
 void EmulatedStream::synchronize() {
   if (const auto joined = capture()) joined->refuse("the host to wait for its streams");
   std::unique_lock lock(mutex_);
@@ -176,6 +192,7 @@ std::unique_ptr<Graph> EmulatedStream::end_capture() {
   for (EmulatedStream* const stream : ended->streams()) stream->set_capture(nullptr);
   auto graph = std::make_unique<EmulatedGraph>();
   graph->works = ended->end();
+  graph->externals = ended->externals();
   return graph;
 }
 
@@ -189,10 +206,13 @@ void EmulatedStream::abandon_capture() noexcept {
 }
 
 void EmulatedStream::launch(const Graph& graph) {
-  queue_or_capture(
-      [works = dynamic_cast<const EmulatedGraph&>(graph).works](EmulatedStream& stream) {
-        for (const EmulatedWork& work : *works) work(stream);
-      });
+  const auto& emulated = dynamic_cast<const EmulatedGraph&>(graph);
+  std::vector<int64_t> records;
+  for (const auto& last_record : emulated.externals) records.push_back(last_record());
+  queue_or_capture([works = emulated.works, records = std::move(records)](EmulatedStream& stream) {
+    stream.external_records_ = records;
+    for (const EmulatedWork& work : *works) work(stream);
+  });
 }
 
 void* EmulatedStream::handle() const {

@@ -35,6 +35,7 @@ class EmulatedStream final : public Stream {
   void fill_zero(void* to, int64_t bytes) override;
   void record(Event& event) override;
   void wait(const Event& event) override;
+  void wait_external(const Event& event) override;
   void synchronize() override;
   void begin_capture() override;
   std::unique_ptr<Graph> end_capture() override;
@@ -63,6 +64,7 @@ class EmulatedStream final : public Stream {
 
   int lanes_;
   emulation::Emulator emulator_;
+  std::vector<int64_t> external_records_;  // the worker's: those of the graph that it runs
   std::shared_ptr<Fence> fence_;
   mutable std::mutex mutex_;  // guards the members below
   std::shared_ptr<EmulatedCapture> capture_;

@@ -106,6 +106,11 @@ class GpuStream final : public Stream {
     call_gpu<Api>(Api::stream_wait_event, stream_,
                   dynamic_cast<const GpuEvent<Api>&>(event).handle(), 0U);
   }
+  void wait_external(const Event& event) override {
+    constexpr unsigned kExternal = 1;  // cudaEventWaitExternal and hipEventWaitExternal
+    call_gpu<Api>(Api::stream_wait_event, stream_,
+                  dynamic_cast<const GpuEvent<Api>&>(event).handle(), kExternal);
+  }
   void synchronize() override {
     TESSERA_CHECK(!capturing_, "the host waits in a capture");
     if (checks_->any()) checks_->wait([&] { return done(); });

@@ -51,6 +51,9 @@ class Stream {
   /// Makes the work that follows wait for the point that `event` recorded last. If the work before
   /// that point failed, this stream does no more work, and its synchronize() throws the same error.
   virtual void wait(const Event& event) = 0;
+  /// Does so in a capture for an event that is recorded outside of it. At each launch of the graph
+  /// the work that follows waits for the point that the event has recorded last before the launch.
+  virtual void wait_external(const Event& event) = 0;
   /// Waits until all work is done. Throws Error if some of it failed.
   virtual void synchronize() = 0;
 

@@ -1,7 +1,11 @@
 #include "engine/action.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <string>
+#include <tuple>
+#include <utility>
 
 #include "base/error.h"
 
@@ -29,10 +33,13 @@ std::vector<bool> needed_by_outputs(const Program& program) {
   return needed;
 }
 
-/// The values that a node reads or writes, by the id of the value that owns the memory.
+/// The values that a node reads or writes, by what names the value that owns the memory.
+template <typename Name>
 struct TouchedMemory {
-  TouchedMemory(const Program& program, const Node& node) {
-    const auto base = [&](Value value) { return program.base(value).id; };
+  /// `name_of` returns the name of a base.
+  template <typename NameOf>
+  TouchedMemory(const Program& program, const Node& node, NameOf&& name_of) {
+    const auto base = [&](Value value) { return name_of(program.base(value)); };
     for (const Value output : node.outputs) written.insert(base(output));
     for (const int input : node.operation->updated_inputs()) {
       written.insert(base(node.inputs[static_cast<size_t>(input)]));
@@ -42,24 +49,32 @@ struct TouchedMemory {
   }
 
   bool conflicts_with(const TouchedMemory& other) const {
-    const auto overlap = [](const std::set<int>& a, const std::set<int>& b) {
-      return std::ranges::any_of(a, [&](int value) { return b.contains(value); });
+    const auto overlap = [](const std::set<Name>& a, const std::set<Name>& b) {
+      return std::ranges::any_of(a, [&](const Name& value) { return b.contains(value); });
     };
     return overlap(written, other.all) || overlap(all, other.written);
   }
 
-  std::set<int> written;
-  std::set<int> all;  // written or read
+  std::set<Name> written;
+  std::set<Name> all;  // written or read
 };
+
+bool is_kept(const ValueInfo& info) {
+  return info.kind != ValueKind::input && info.kind != ValueKind::computed;
+}
 
 /// Finds the joins of a segment. A step knows, of each lane, the last step that is done before it
 /// begins. It knows what the steps know that it awaits.
 class JoinFinder {
  public:
   JoinFinder(const Program& program, std::span<const int> nodes)
-      : nodes_(nodes), awaited_(nodes.size(), kNoSteps), known_(nodes.size(), kNoSteps) {
+      : program_(program),
+        nodes_(nodes),
+        awaited_(nodes.size(), kNoSteps),
+        known_(nodes.size(), kNoSteps) {
     for (const int node : nodes) {
-      touched_.emplace_back(program, program.nodes()[static_cast<size_t>(node)]);
+      touched_.emplace_back(program, program.nodes()[static_cast<size_t>(node)],
+                            [](Value base) { return base.id; });
       lanes_.push_back(program.nodes()[static_cast<size_t>(node)].operation->lane());
     }
   }
@@ -84,6 +99,7 @@ class JoinFinder {
       known_[index(step)] = own;
     }
     joins.awaited = std::move(awaited_);
+    end_segment(joins);
     return joins;
   }
 
@@ -133,8 +149,36 @@ class JoinFinder {
     }
   }
 
+  /// Divides what compute does not know to be done into what it awaits now and what goes on.
+  void end_segment(Joins& joins) const {
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      for (const int step : pending_[lane]) {
+        if (is_seen_by_caller(step)) joins.at_end[lane] = step;
+      }
+    }
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      for (const int step : pending_[lane]) {
+        const auto is_known = [&](int awaited) {
+          return awaited >= 0 && known_[index(awaited)][lane] >= step;
+        };
+        if (!std::ranges::any_of(joins.at_end, is_known)) joins.outlasting.push_back(step);
+      }
+    }
+    std::ranges::sort(joins.outlasting);
+  }
+
+  /// Returns whether a step uses memory that the caller may read or write after the segment.
+  bool is_seen_by_caller(int step) const {
+    return std::ranges::any_of(touched_[index(step)].all, [&](int base) {
+      const auto is_base = [&](Value output) { return program_.base(output).id == base; };
+      return program_.info(Value{base}).kind == ValueKind::input ||
+             std::ranges::any_of(program_.outputs(), is_base);
+    });
+  }
+
+  const Program& program_;
   std::span<const int> nodes_;
-  std::vector<TouchedMemory> touched_;            // by step
+  std::vector<TouchedMemory<int>> touched_;       // by step
   std::vector<Lane> lanes_;                       // by step
   std::vector<LaneSteps> awaited_;                // by step
   std::vector<LaneSteps> known_;                  // by step: what is done when it is done
@@ -171,6 +215,58 @@ std::vector<int> segment_nodes(const Program& program, Segment segment) {
 
 Joins find_joins(const Program& program, std::span<const int> nodes) {
   return JoinFinder(program, nodes).find();
+}
+
+LateWaits find_late_waits(std::span<const Program* const> programs,
+                          std::span<const std::vector<std::vector<int>>> nodes,
+                          std::span<const OutlastingStep> outlasting) {
+  // A kept value is one for all programs. Other values are those of their program.
+  using Name = std::tuple<ValueKind, std::string, int, int>;  // kind, name, program, id
+  const auto touched_by = [&](int program_index, size_t segment, size_t step) {
+    const Program& program = *programs[static_cast<size_t>(program_index)];
+    const int node = nodes[static_cast<size_t>(program_index)][segment][step];
+    return TouchedMemory<Name>(
+        program, program.nodes()[static_cast<size_t>(node)], [&](Value base) -> Name {
+          const ValueInfo& info = program.info(base);
+          if (is_kept(info)) return {info.kind, info.name, -1, -1};
+          return {info.kind, "", program_index, base.id};
+        });
+  };
+  const auto without_frames = [](TouchedMemory<Name> touched) {
+    const auto of_frame = [](const Name& name) { return std::get<2>(name) >= 0; };
+    std::erase_if(touched.written, of_frame);
+    std::erase_if(touched.all, of_frame);
+    return touched;
+  };
+  LateWaits waits(programs.size());
+  std::vector<TouchedMemory<Name>> awaited;
+  std::map<Name, std::set<size_t>> users;  // by value: the outlasting steps that use it
+  for (const OutlastingStep& step : outlasting) {
+    awaited.push_back(touched_by(step.program, static_cast<size_t>(step.segment_index),
+                                 static_cast<size_t>(step.step)));
+    for (const Name& name : awaited.back().all) users[name].insert(awaited.size() - 1);
+  }
+  for (int program = 0; program < std::ssize(programs); ++program) {
+    const auto& segments = nodes[static_cast<size_t>(program)];
+    auto& by_segment = waits[static_cast<size_t>(program)];
+    for (size_t segment = 0; segment < segments.size(); ++segment) {
+      auto& by_step = by_segment.emplace_back(segments[segment].size());
+      for (size_t step = 0; step < by_step.size() && !awaited.empty(); ++step) {
+        const TouchedMemory<Name> own = touched_by(program, segment, step);
+        std::set<size_t> candidates;
+        for (const Name& name : own.all) {
+          const auto found = users.find(name);
+          if (found != users.end()) candidates.insert(found->second.begin(), found->second.end());
+        }
+        for (const size_t i : candidates) {
+          if (!own.conflicts_with(awaited[i])) continue;
+          const bool any_frame = without_frames(own).conflicts_with(without_frames(awaited[i]));
+          by_step[step].push_back({.outlasting = static_cast<int>(i), .same_frame = !any_frame});
+        }
+      }
+    }
+  }
+  return waits;
 }
 
 }  // namespace tessera

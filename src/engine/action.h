@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <limits>
 #include <span>
 #include <string_view>
 #include <variant>
@@ -24,12 +25,22 @@ template <>
 inline constexpr std::array<std::string_view, 5> kWordsOf<Segment>{
     "whole", "forward", "backward", "input_gradients", "weight_gradients"};
 
-/// One piece of a rank's work: a segment of one of its programs, for one micro-batch. A *frame* is
-/// the memory of one micro-batch in one program, from its first action or hold there to its last.
+/// A range of a segment's steps. A step is a node's index in its segment.
+struct StepRange {
+  int begin = 0;
+  int end = std::numeric_limits<int>::max();  ///< the step after the last one, or any number above
+
+  bool operator==(const StepRange&) const = default;
+};
+
+/// One piece of a rank's work: a segment of one of its programs, or a part of it, for one
+/// micro-batch. A *frame* is the memory of one micro-batch in one program, from its first action or
+/// hold there to its last.
 struct Action {
   Segment segment = Segment::whole;
   int program = 0;  ///< index in the executor's list of programs
   int micro_batch = 0;
+  StepRange steps = {};  ///< the parts of a segment run in order, with other actions between them
 
   bool operator==(const Action&) const = default;
 };
@@ -74,13 +85,42 @@ struct Joins {
   std::vector<LaneSteps> awaited;
   /// The last step during which the operands of the step may be in use. On the compute lane it is
   /// the step itself. The work of another lane goes on until a step of the compute lane is known to
-  /// begin after it.
+  /// begin after it. It is the segment's last step if no step of the segment is.
   std::vector<int> busy_until;
+  /// The last steps of other lanes that the compute lane awaits at the end of the segment: those
+  /// that use inputs and outputs of the program, which the caller may touch from then on.
+  LaneSteps at_end = kNoSteps;
+  /// The steps that may be at work when the segment has ended, ascending.
+  std::vector<int> outlasting;
 };
 
 /// Returns the joins of nodes that run in this order. A node waits for a node of another lane if
 /// both use the same memory and one of them writes it. A node of another lane than `compute` begins
-/// after all earlier nodes of the compute lane. The end of the segment waits for everything.
+/// after all earlier nodes of the compute lane.
 Joins find_joins(const Program& program, std::span<const int> nodes);
+
+/// A step that may be at work when its segment has ended.
+struct OutlastingStep {
+  int program = 0;
+  int segment_index = 0;  ///< in ProgramMemory::order
+  int step = 0;
+  Lane lane = Lane::reductions;
+};
+
+/// A wait of a step for an outlasting step of an earlier action, if that is still at work.
+struct LateWait {
+  int outlasting = 0;  ///< index in the list of outlasting steps
+  /// Whether only steps of the same frame use the same memory. Otherwise those of all frames do.
+  bool same_frame = false;
+};
+
+/// By program, segment and step: the waits for outlasting steps.
+using LateWaits = std::vector<std::vector<std::vector<std::vector<LateWait>>>>;
+
+/// Returns the waits for the steps `outlasting` of actions that come before, in whatever order
+/// actions run. `nodes` are those of each program, by segment.
+LateWaits find_late_waits(std::span<const Program* const> programs,
+                          std::span<const std::vector<std::vector<int>>> nodes,
+                          std::span<const OutlastingStep> outlasting);
 
 }  // namespace tessera

@@ -131,6 +131,30 @@ class OffsetSearch {
 
 }  // namespace
 
+std::vector<Interval> united(std::span<const Interval> a, std::span<const Interval> b) {
+  std::vector<Interval> all(a.begin(), a.end());
+  all.insert(all.end(), b.begin(), b.end());
+  std::ranges::sort(all, {}, &Interval::begin);
+  std::vector<Interval> result;
+  for (const Interval& interval : all) {
+    if (!result.empty() && interval.begin <= result.back().end) {
+      result.back().end = std::max(result.back().end, interval.end);
+    } else {
+      result.push_back(interval);
+    }
+  }
+  return result;
+}
+
+bool overlap(std::span<const Interval> a, std::span<const Interval> b) {
+  size_t i = 0, j = 0;
+  while (i < a.size() && j < b.size()) {
+    if (a[i].begin < b[j].end && b[j].begin < a[i].end) return true;
+    a[i].end <= b[j].end ? ++i : ++j;
+  }
+  return false;
+}
+
 int64_t assign_offsets(std::span<MemoryBlock> blocks, int64_t base) {
   if (blocks.empty()) return base;
   const ArenaOffsets best = OffsetSearch(blocks, base).run();

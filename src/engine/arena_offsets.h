@@ -12,6 +12,12 @@ struct Interval {
   int end = 0;
 };
 
+/// Returns the steps that are in one of two lists or in both, as ascending intervals that do not
+/// touch. So are those of each list.
+std::vector<Interval> united(std::span<const Interval> a, std::span<const Interval> b);
+/// Returns whether a step is in both.
+bool overlap(std::span<const Interval> a, std::span<const Interval> b);
+
 /// A block of memory that is in use during some steps. Two blocks may share bytes if they are never
 /// in use at the same time.
 struct MemoryBlock {

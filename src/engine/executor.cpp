@@ -9,7 +9,10 @@
 //    may be given to the lane's thread (host_lanes.h). On an accelerator this puts the work into
 //    the stream of the node's lane, after the work that it depends on (device_lanes.h). An action's
 //    second run captures a graph.
-// 3. FramesInFlight::end() notes that the frame waits for its next segment, if there is one.
+// 3. FramesInFlight::end() notes that the frame waits for its next steps, if there are any.
+//
+// Steps of other lanes than that of computing may be at work when their action has ended. StepsAtWork
+// says which, and the steps of later actions that need their results await them.
 //
 // hold() only checks and notes what is held: somebody else moves the contents.
 //
@@ -27,6 +30,17 @@
 
 namespace tessera {
 
+namespace {
+
+/// Returns whether two tensors have memory in common.
+bool overlap(const Tensor& a, const Tensor& b) {
+  const auto* const a_begin = static_cast<const std::byte*>(a.address());
+  const auto* const b_begin = static_cast<const std::byte*>(b.address());
+  return a_begin < b_begin + b.bytes() && b_begin < a_begin + a.bytes();
+}
+
+}  // namespace
+
 Executor::Executor(std::vector<const Program*> programs, MemoryPlan plan, Runtime& runtime,
                    const GivenTensors& given)
     : programs_(std::move(programs)),
@@ -35,7 +49,8 @@ Executor::Executor(std::vector<const Program*> programs, MemoryPlan plan, Runtim
       arena_(plan_.arena_bytes, runtime.accelerator()),
       frames_(programs_.size()),
       groups_(programs_.size()),
-      in_flight_(programs_, plan_.programs) {
+      in_flight_(programs_, plan_.programs),
+      at_work_(plan_.outlasting, plan_.late_waits) {
   if (runtime.accelerator() != nullptr) {
     lanes_.emplace(*runtime.accelerator());
     transfers_.emplace(*runtime.accelerator(), lanes_->compute());
@@ -64,6 +79,13 @@ Executor::Executor(std::vector<const Program*> programs, std::span<const Action>
     : Executor(programs, plan_memory(programs, actions, runtime.target(), given), runtime, given) {}
 
 Executor::~Executor() {
+  if (host_lanes_ && std::uncaught_exceptions() == 0 && !host_lanes_->is_abandoned()) {
+    try {
+      host_lanes_->await_all();  // other ranks need what is at work
+    } catch (...) {  // a destructor must not throw; synchronize() reports it
+      host_lanes_->abandon();
+    }
+  }
   host_lanes_.reset();
   if (!lanes_) return;
   try {
@@ -89,12 +111,19 @@ void Executor::make_host_lanes() {
       }
     }
   }
+  for (const auto& [situation, steps] : plan_.situations) {
+    if (situation.program < 0) continue;
+    const Piece piece = piece_of(situation);
+    for (int step = piece.begin_step; step < piece.end_step; ++step) {
+      if (outlasts(piece, step)) needed[static_cast<size_t>(lane_of(piece, step))] = true;
+    }
+  }
   std::vector<Lane> lanes;
   for (size_t lane = 0; lane < kLanes; ++lane) {
     if (needed[lane]) lanes.push_back(static_cast<Lane>(lane));
   }
   if (lanes.empty()) return;
-  host_lanes_.emplace(lanes, [this](Lane, const HostLanes::Step& step) {
+  host_lanes_ = std::make_unique<HostLanes>(lanes, [this](Lane, const HostLanes::Step& step) {
     run_node(step.program, step.frame, step.node, nullptr, /*is_beside_compute=*/true);
   });
 }
@@ -179,6 +208,7 @@ const Tensor& Executor::tensor(Value value, int program, int micro_batch) const 
   const ValueInfo& info = programs_[static_cast<size_t>(program)]->info(value);
   const Tensor& tensor = owner.values[static_cast<size_t>(value.id)];
   TESSERA_CHECK(tensor.defined(), "{} has no memory: no node makes or uses it", info.name);
+  if (host_lanes_) wait_for_users_of(tensor);
   return tensor;
 }
 
@@ -202,6 +232,7 @@ void Executor::write(std::span<const std::byte> from, const Tensor& to) {
   if (!transfers_) return upload(from, to);
   TESSERA_CHECK(std::ssize(from) == to.bytes(), "{} bytes for a tensor of {}", from.size(),
                 to.bytes());
+  await_users_of(to);
   if (timer_) timer_->begin(lanes_->compute());
   metered([&] { transfers_->write(from, to.address()); });
   if (timer_) {
@@ -210,12 +241,15 @@ void Executor::write(std::span<const std::byte> from, const Tensor& to) {
 }
 
 void Executor::copy(const Tensor& from, const Tensor& to) {
+  await_users_of(from);
+  await_users_of(to);
   if (!lanes_) return to.copy_from(from);
   metered([&] { lanes_->compute().copy(to.address(), from.address(), from.bytes()); });
 }
 
 Snapshot Executor::read(std::span<const Tensor> tensors) {
   Snapshot snapshot;
+  for (const Tensor& tensor : tensors) await_users_of(tensor);
   if (transfers_) {
     metered([&] { snapshot = transfers_->read(tensors); });
     return snapshot;
@@ -228,45 +262,128 @@ Snapshot Executor::read(std::span<const Tensor> tensors) {
 
 void Executor::synchronize() {
   if (lanes_) runtime_.accelerator()->synchronize();
+  if (host_lanes_) {
+    host_lanes_->begin();
+    abandon_on_error([&] { host_lanes_->await_all(); });
+  }
+  at_work_.end_all();
 }
 
-void Executor::begin_action(const Action& action, int frame_index) {
+FrameStep Executor::frame_step(StepAtWork step) const {
+  const OutlastingStep& of = at_work_.step(step);
+  return {.segment = {of.program, step.frame, static_cast<size_t>(of.segment_index)},
+          .step = of.step};
+}
+
+HostLanes::Numbers Executor::numbers_of(std::span<const StepAtWork> steps) const {
+  HostLanes::Numbers numbers{};
+  for (const StepAtWork step : steps) {
+    const auto found = numbers_.find(frame_step(step));
+    if (found == numbers_.end()) continue;
+    int64_t& number = numbers[static_cast<size_t>(at_work_.step(step).lane)];
+    number = std::max(number, found->second);
+  }
+  return numbers;
+}
+
+void Executor::await(std::span<const StepAtWork> steps) {
+  if (steps.empty()) return;
+  if (host_lanes_) abandon_on_error([&] { host_lanes_->await(numbers_of(steps)); });
+  for (const StepAtWork step : steps) {
+    if (lanes_) lanes_->await_earlier(lanes_->compute(), frame_step(step));
+    at_work_.end(step);
+  }
+}
+
+std::vector<StepAtWork> Executor::users_of(const Tensor& tensor) const {
+  std::vector<StepAtWork> users;
+  for (const StepAtWork step : at_work_.all()) {
+    const FrameStep of = frame_step(step);
+    const auto program = static_cast<size_t>(of.segment.program);
+    const Frame& frame = frames_[program][static_cast<size_t>(of.segment.frame)];
+    const std::vector<int>& nodes = plan_.programs[program].nodes[of.segment.segment_index];
+    const Node& node =
+        programs_[program]->nodes()[static_cast<size_t>(nodes[static_cast<size_t>(of.step)])];
+    const auto uses = [&](Value value) {
+      return overlap(frame.values[static_cast<size_t>(value.id)], tensor);
+    };
+    if (std::ranges::any_of(node.inputs, uses) || std::ranges::any_of(node.outputs, uses)) {
+      users.push_back(step);
+    }
+  }
+  return users;
+}
+
+void Executor::await_users_of(const Tensor& tensor) {
+  if (!at_work_.all().empty()) await(users_of(tensor));
+}
+
+void Executor::wait_for_users_of(const Tensor& tensor) const {
+  if (!at_work_.all().empty()) host_lanes_->await(numbers_of(users_of(tensor)));
+}
+
+Executor::Piece Executor::piece_of(const Situation& situation) {
+  return {.program = static_cast<size_t>(situation.program),
+          .frame = static_cast<size_t>(situation.frame),
+          .segment = static_cast<size_t>(situation.segment_index),
+          .begin_step = situation.begin_step,
+          .end_step = situation.end_step};
+}
+
+const Node& Executor::node_of(const Piece& piece, int step) const {
+  return programs_[piece.program]->nodes()[node_index(piece, step)];
+}
+
+bool Executor::outlasts(const Piece& piece, int step) const {
+  if (lane_of(piece, step) == Lane::compute) return false;
+  const Joins& joins = joins_of(piece);
+  if (piece.end_step == std::ssize(joins.busy_until)) {
+    return std::ranges::binary_search(joins.outlasting, step);
+  }
+  return joins.busy_until[static_cast<size_t>(step)] >= piece.end_step - 1;
+}
+
+Executor::Piece Executor::begin_action(const Action& action, int frame_index) {
+  if (in_flight_.begins_frame(action, frame_index)) {
+    await(at_work_.of_frame(action.program, frame_index));
+  }
   const Situation situation = in_flight_.begin(action, frame_index);
-  TESSERA_CHECK(plan_.situations.contains(situation),
+  const auto planned = plan_.situations.find(situation);
+  TESSERA_CHECK(planned != plan_.situations.end(),
                 "the segment {} of micro-batch {} of program {} was not planned for the {} frames "
                 "that wait now and the {} values that are held",
                 word(action.segment), action.micro_batch, action.program, situation.waiting.size(),
                 situation.held.size());
+  std::vector<StepAtWork> unexpected;
+  std::ranges::set_difference(at_work_.all(), planned->second, std::back_inserter(unexpected));
+  await(unexpected);
+  return piece_of(situation);
 }
 
 void Executor::hold(const Hold& hold) {
   const int frame = frame_index(hold.program, hold.micro_batch);
   const std::optional<Situation> situation = in_flight_.follow(hold, frame);
+  if (!situation) return;
+  const auto planned = plan_.situations.find(*situation);
   TESSERA_CHECK(
-      !situation || plan_.situations.contains(*situation),
+      planned != plan_.situations.end(),
       "a hold of inputs of micro-batch {} of program {} was not planned for the {} frames "
       "that wait now and the {} values that are held",
       hold.micro_batch, hold.program, situation->waiting.size(), situation->held.size());
+  std::vector<StepAtWork> unexpected;
+  std::ranges::set_difference(at_work_.all(), planned->second, std::back_inserter(unexpected));
+  await(unexpected);
 }
 
 void Executor::run(const Action& action) {
   const auto program_index = static_cast<size_t>(action.program);
   const int frame_number = frame_index(action.program, action.micro_batch);
-  const size_t segment_index = find_segment(action.program, action.segment);
-  begin_action(action, frame_number);
+  if (host_lanes_) host_lanes_->begin();
+  const Piece piece = begin_action(action, frame_number);
   Groups& groups = groups_[program_index];
   if (groups.empty()) groups = find_groups(*programs_[program_index]);
   if (transfers_) transfers_->end_writes();
-  metered([&] {
-    const auto enqueue = [&] {
-      run_nodes(program_index, static_cast<size_t>(frame_number), segment_index);
-    };
-    if (uses_graphs()) {
-      captured_.run({action.program, frame_number, segment_index}, *lanes_, enqueue);
-    } else {
-      enqueue();
-    }
-  });
+  metered([&] { run_nodes(piece); });
   in_flight_.end(action, frame_number);
 }
 
@@ -279,60 +396,152 @@ bool Executor::uses_host_lanes() const {
   return host_lanes_ && finite_check_ == nullptr && !observer_;
 }
 
-void Executor::run_nodes(size_t program_index, size_t frame_index, size_t segment_index) {
-  if (host_lanes_) host_lanes_->begin();
-  if (uses_host_lanes()) {
-    try {
-      return run_nodes_beside(program_index, frame_index, segment_index);
-    } catch (const std::exception& error) {
-      abandon_host_lanes(error.what());
-      throw;
-    } catch (...) {
-      abandon_host_lanes("an unknown error");
-      throw;
-    }
+void Executor::run_nodes(const Piece& piece) {
+  if (lanes_) {
+    run_on_device(piece);
+  } else if (uses_host_lanes()) {
+    abandon_on_error([&] { run_nodes_beside(piece); });
+  } else {
+    if (host_lanes_) synchronize();
+    run_one_after_the_other(piece);
   }
-  const std::vector<int>& nodes = plan_.programs[program_index].nodes[segment_index];
-  const Joins& joins = plan_.programs[program_index].joins[segment_index];
-  for (size_t step = 0; step < nodes.size(); ++step) {
-    const auto node_index = static_cast<size_t>(nodes[step]);
-    const Lane lane = programs_[program_index]->nodes()[node_index].operation->lane();
-    Stream* const stream = lanes_ ? &lanes_->begin(lane, joins.awaited[step]) : nullptr;
-    run_node(program_index, frame_index, node_index, stream);
-    if (lanes_) lanes_->end(lane, static_cast<int>(step));
-  }
-  if (lanes_) lanes_->join_all();
   if (node_seconds_) compute_clock_.join();
 }
 
-void Executor::run_nodes_beside(size_t program_index, size_t frame_index, size_t segment_index) {
-  const std::vector<int>& nodes = plan_.programs[program_index].nodes[segment_index];
-  const Joins& joins = plan_.programs[program_index].joins[segment_index];
-  const std::vector<bool>& beside = beside_[program_index][segment_index];
-  for (size_t step = 0; step < nodes.size(); ++step) {
-    const auto node = static_cast<size_t>(nodes[step]);
-    const Lane lane = programs_[program_index]->nodes()[node].operation->lane();
-    if (beside[step]) {
-      host_lanes_->hand_over(lane, {.step = static_cast<int>(step),
-                                    .program = program_index,
-                                    .frame = frame_index,
-                                    .node = node,
-                                    .awaited = joins.awaited[step],
-                                    .begin = compute_clock_.done()});
-      continue;
-    }
-    host_lanes_->await(joins.awaited[step]);
-    if (lane != Lane::compute) host_lanes_->await(lane);
-    run_node(program_index, frame_index, node, nullptr);
-    if (lane != Lane::compute) host_lanes_->note_done(lane, static_cast<int>(step));
+void Executor::run_one_after_the_other(const Piece& piece) {
+  for (int step = piece.begin_step; step < piece.end_step; ++step) {
+    run_node(piece, step, nullptr);
+    numbers_.erase({piece.frame_segment(), step});  // it is done: nothing waits for it
   }
-  host_lanes_->await_all();
-  if (node_seconds_) compute_clock_.join();
+}
+
+void Executor::run_nodes_beside(const Piece& piece) {
+  const Joins& joins = joins_of(piece);
+  const std::vector<bool>& beside = beside_[piece.program][piece.segment];
+  const FrameSegment segment = piece.frame_segment();
+  const auto numbers_of_steps = [&](const LaneSteps& steps) {
+    HostLanes::Numbers numbers{};
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      const auto found = steps[lane] < 0 ? numbers_.end() : numbers_.find({segment, steps[lane]});
+      if (found != numbers_.end()) numbers[lane] = found->second;
+    }
+    return numbers;
+  };
+  for (int step = piece.begin_step; step < piece.end_step; ++step) {
+    const Lane lane = lane_of(piece, step);
+    const std::vector<StepAtWork> late = at_work_.awaited_by(
+        segment.program, segment.frame, static_cast<int>(piece.segment), step, lane);
+    HostLanes::Numbers awaited = numbers_of_steps(joins.awaited[static_cast<size_t>(step)]);
+    const HostLanes::Numbers late_numbers = numbers_of(late);
+    for (size_t i = 0; i < kLanes; ++i) awaited[i] = std::max(awaited[i], late_numbers[i]);
+    if (beside[static_cast<size_t>(step)] || outlasts(piece, step)) {
+      numbers_[{segment, step}] =
+          host_lanes_->hand_over(lane, {.program = piece.program,
+                                        .frame = piece.frame,
+                                        .node = node_index(piece, step),
+                                        .awaited = awaited,
+                                        .begin = compute_clock_.done()});
+    } else {
+      host_lanes_->await(awaited);
+      if (lane != Lane::compute) host_lanes_->await(lane);
+      run_node(piece, step, nullptr);
+      if (lane != Lane::compute) numbers_[{segment, step}] = host_lanes_->note_done(lane);
+    }
+    follow_step_at_work(piece, step, late);
+  }
+  if (piece.end_step == std::ssize(joins.awaited)) host_lanes_->await(numbers_of_steps(joins.at_end));
+}
+
+/// Notes that a step has begun, and that the compute lane has awaited others if it is the lane of
+/// the step.
+void Executor::follow_step_at_work(const Piece& piece, int step,
+                                   std::span<const StepAtWork> awaited) {
+  if (lane_of(piece, step) == Lane::compute) {
+    for (const StepAtWork other : awaited) at_work_.end(other);
+  } else {
+    at_work_.begin(static_cast<int>(piece.program), static_cast<int>(piece.frame),
+                   static_cast<int>(piece.segment), step);
+  }
+}
+
+/// Puts an action on the streams. A graph has the steps that the action awaits. The steps that
+/// outlast it are put on their lanes after the graph: each is the last one of its lane.
+void Executor::run_on_device(const Piece& piece) {
+  const auto enqueue = [&](bool outlasting) {
+    for (int step = piece.begin_step; step < piece.end_step; ++step) {
+      if (outlasts(piece, step) == outlasting) enqueue_step(piece, step);
+    }
+  };
+  const auto enqueue_awaited = [&] {
+    enqueue(/*outlasting=*/false);
+    lanes_->join_all();
+  };
+  if (uses_graphs()) {
+    captured_.run({piece.frame_segment(), piece.begin_step}, *lanes_, enqueue_awaited);
+    enqueue(/*outlasting=*/true);
+  } else {
+    for (int step = piece.begin_step; step < piece.end_step; ++step) enqueue_step(piece, step);
+    lanes_->join_all();
+  }
+  for (int step = piece.begin_step; step < piece.end_step; ++step) {
+    const auto awaited = at_work_.awaited_by(
+        static_cast<int>(piece.program), static_cast<int>(piece.frame),
+        static_cast<int>(piece.segment), step, lane_of(piece, step));
+    follow_step_at_work(piece, step, awaited);
+  }
+}
+
+void Executor::enqueue_step(const Piece& piece, int step) {
+  const Lane lane = lane_of(piece, step);
+  LaneSteps awaited = joins_of(piece).awaited[static_cast<size_t>(step)];
+  std::vector<FrameStep> earlier = late_steps(piece, step);
+  const bool follows_graph = uses_graphs() && outlasts(piece, step);  // and so all of its steps
+  for (int& other : awaited) {
+    if (other < 0) continue;
+    const bool is_of_graph = other >= piece.begin_step && !outlasts(piece, other);
+    if (!is_of_graph) earlier.push_back({piece.frame_segment(), other});
+    if (!is_of_graph || follows_graph) other = -1;
+  }
+  Stream& stream = lanes_->begin(lane, awaited);
+  for (const FrameStep& other : earlier) lanes_->await_earlier(stream, other);
+  run_node(piece, step, &stream);
+  if (outlasts(piece, step)) {
+    lanes_->end_outlasting(lane, {piece.frame_segment(), step});
+  } else {
+    lanes_->end(lane, step);
+  }
+}
+
+/// Returns the outlasting steps of earlier actions, in all frames, for which a step must wait. A
+/// graph has the waits for all of them, whichever are at work when it is launched.
+std::vector<FrameStep> Executor::late_steps(const Piece& piece, int step) const {
+  const auto& waits =
+      plan_.late_waits[piece.program][piece.segment][static_cast<size_t>(step)];
+  std::vector<FrameStep> result;
+  for (const LateWait& wait : waits) {
+    const OutlastingStep& of = plan_.outlasting[static_cast<size_t>(wait.outlasting)];
+    if (of.lane == lane_of(piece, step)) continue;
+    const auto frames = static_cast<int>(frames_[static_cast<size_t>(of.program)].size());
+    for (int frame = 0; frame < frames; ++frame) {
+      if (wait.same_frame && frame != static_cast<int>(piece.frame)) continue;
+      result.push_back(frame_step({wait.outlasting, frame}));
+    }
+  }
+  return result;
 }
 
 void Executor::abandon_host_lanes(const char* why) noexcept {
   // Other ranks may wait for what this rank does not do any more, and a lane for these ranks.
   if (host_lanes_->abandon() && runtime_.has_groups()) runtime_.groups().end_work(why);
+}
+
+size_t Executor::node_index(const Piece& piece, int step) const {
+  return static_cast<size_t>(
+      plan_.programs[piece.program].nodes[piece.segment][static_cast<size_t>(step)]);
+}
+
+void Executor::run_node(const Piece& piece, int step, Stream* stream) {
+  run_node(piece.program, piece.frame, node_index(piece, step), stream);
 }
 
 void Executor::run_node(size_t program_index, size_t frame_index, size_t node_index, Stream* stream,
@@ -368,11 +577,6 @@ void Executor::run_node(size_t program_index, size_t frame_index, size_t node_in
 }
 
 void Executor::clear_outputs(const Operands& operands, Stream* stream) {
-  const auto overlap = [](const Tensor& a, const Tensor& b) {
-    const auto* const a_begin = static_cast<const std::byte*>(a.address());
-    const auto* const b_begin = static_cast<const std::byte*>(b.address());
-    return a_begin < b_begin + b.bytes() && b_begin < a_begin + a.bytes();
-  };
   for (const Tensor& output : operands.outputs) {
     const auto in_place = [&](const Tensor& input) { return overlap(input, output); };
     if (std::ranges::any_of(operands.inputs, in_place)) continue;
@@ -406,6 +610,7 @@ void Executor::run_timed(const Program& program, const Node& node, const Executi
 }
 
 void Executor::set_trace(Trace* trace) {
+  if (host_lanes_) synchronize();  // a trace has whole events
   if (timer_) {
     timer_->finish();
     timer_.reset();

@@ -2,6 +2,8 @@
 
 #include <array>
 #include <functional>
+#include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -65,9 +67,12 @@ class Executor {
   /// frame is in flight: the caller then gives up what the frame has. Throws InternalError for
   /// other situations, and if an input of the segment is still held.
   ///
-  /// On an accelerator the work is only enqueued, and begins when the action before it is done. On
-  /// the processor all lanes are done when this returns. If it throws while calls of other ranks
-  /// are under way, it ends the work of all ranks (RankGroups::end_work()).
+  /// On an accelerator the work is only enqueued, and begins when the compute lane has done the
+  /// action before it. On the processor the compute lane is done when this returns. Steps of other
+  /// lanes may still be at work, if they use neither inputs nor outputs of the program. The steps
+  /// of later actions that need their results await them, and so do tensor(), write(), copy(),
+  /// read() and synchronize(). If this throws while calls of other ranks are under way, it ends the
+  /// work of all ranks (RankGroups::end_work()).
   void run(const Action& action);
 
   /// Begins or ends a hold. The plan must contain it in the same situation. Outputs are as the last
@@ -77,7 +82,8 @@ class Executor {
   void hold(const Hold& hold);
 
   /// Returns the tensor of a program's value in a micro-batch's frame. Its contents are valid while
-  /// the value is live in the plan (see plan_memory()).
+  /// the value is live in the plan (see plan_memory()). On the processor this waits for steps that
+  /// are at work on it.
   const Tensor& tensor(Value value, int program = 0, int micro_batch = 0) const;
   /// Returns the tensor of the value of that name. Throws InternalError if there is none.
   const Tensor& tensor(std::string_view name, int program = 0, int micro_batch = 0) const;
@@ -85,7 +91,7 @@ class Executor {
   /// from those that were held: they have their contents.
   std::span<const Value> inputs(Segment segment, int program = 0) const;
 
-  /// Returns whether the processor runs the programs. Each action is then done when run() returns.
+  /// Returns whether the processor runs the programs.
   bool on_host() const { return !lanes_; }
   /// Writes into a tensor of the arena before the next work runs. On an accelerator this does not
   /// wait for the copy. The caller may change `from` at once.
@@ -95,7 +101,7 @@ class Executor {
   /// Returns the tensors as they are after all work given to run() so far. On an accelerator this
   /// does not wait; Snapshot::wait() does.
   Snapshot read(std::span<const Tensor> tensors);
-  /// Waits until all work is done. Throws Error if some of it failed.
+  /// Waits until all work of all lanes is done. Throws Error if some of it failed.
   void synchronize();
 
   Runtime& runtime() const { return runtime_; }
@@ -149,6 +155,18 @@ class Executor {
   };
   /// By node of a program: the groups of ranks of its collectives.
   using Groups = std::vector<std::vector<Communicator*>>;
+  /// An action, as indices.
+  struct Piece {
+    size_t program = 0;
+    size_t frame = 0;
+    size_t segment = 0;
+    int begin_step = 0;
+    int end_step = 0;
+
+    FrameSegment frame_segment() const {
+      return {static_cast<int>(program), static_cast<int>(frame), segment};
+    }
+  };
 
   /// Makes the tensors of all frames of a program, from the plan's offsets and the given memory.
   void bind(size_t program_index, const GivenTensors& given);
@@ -167,18 +185,60 @@ class Executor {
     work();
     if (meter_ != nullptr && lanes_) meter_->end(lanes_->compute());
   }
-  /// Begins an action. Throws unless the plan has its situation.
-  void begin_action(const Action& action, int frame_index);
+  /// Begins an action. Throws unless the plan has its situation. Awaits steps that the plan does
+  /// not expect to be at work.
+  Piece begin_action(const Action& action, int frame_index);
+  static Piece piece_of(const Situation& situation);
+  size_t node_index(const Piece& piece, int step) const;
+  const Node& node_of(const Piece& piece, int step) const;
+  Lane lane_of(const Piece& piece, int step) const {
+    return node_of(piece, step).operation->lane();
+  }
+  const Joins& joins_of(const Piece& piece) const {
+    return plan_.programs[piece.program].joins[piece.segment];
+  }
+  /// Returns whether a step of another lane may be at work when its action has ended.
+  bool outlasts(const Piece& piece, int step) const;
+  /// Makes the compute lane await outlasting steps.
+  void await(std::span<const StepAtWork> steps);
+  /// Makes it await those that use the tensor's memory.
+  void await_users_of(const Tensor& tensor);
+  /// Waits on the processor until they are done; they count as at work all the same.
+  void wait_for_users_of(const Tensor& tensor) const;
+  std::vector<StepAtWork> users_of(const Tensor& tensor) const;
+  /// Returns the step of an outlasting step.
+  FrameStep frame_step(StepAtWork step) const;
+  /// Returns the numbers of outlasting steps on the processor's lanes.
+  HostLanes::Numbers numbers_of(std::span<const StepAtWork> steps) const;
+  void follow_step_at_work(const Piece& piece, int step, std::span<const StepAtWork> awaited);
   bool uses_graphs() const;
   /// Makes the threads of lanes that have something to run beside the compute lane.
   void make_host_lanes();
   /// Returns whether lanes work at the same time on the processor. Checks and observers need each
   /// node to be done before the next one.
   bool uses_host_lanes() const;
-  void run_nodes(size_t program_index, size_t frame_index, size_t segment_index);
-  void run_nodes_beside(size_t program_index, size_t frame_index, size_t segment_index);
-  /// After an error of the running action: lets the other ranks know if they would wait for it.
+  void run_nodes(const Piece& piece);
+  void run_nodes_beside(const Piece& piece);
+  void run_one_after_the_other(const Piece& piece);
+  void run_on_device(const Piece& piece);
+  void enqueue_step(const Piece& piece, int step);
+  std::vector<FrameStep> late_steps(const Piece& piece, int step) const;
+  /// After an error: lets the other ranks know if they would wait for what the lanes do.
   void abandon_host_lanes(const char* why) noexcept;
+  /// Calls work(), and abandon_host_lanes() if it throws.
+  template <typename Work>
+  void abandon_on_error(Work&& work) {
+    try {
+      work();
+    } catch (const std::exception& error) {
+      abandon_host_lanes(error.what());
+      throw;
+    } catch (...) {
+      abandon_host_lanes("an unknown error");
+      throw;
+    }
+  }
+  void run_node(const Piece& piece, int step, Stream* stream);
   /// `is_beside_compute` is as in Execution.
   void run_node(size_t program_index, size_t frame_index, size_t node_index, Stream* stream,
                 bool is_beside_compute = false);
@@ -209,8 +269,11 @@ class Executor {
   ComputeClock compute_clock_;  // used while node_seconds_ is set
   bool graphs_ = true;
   CapturedActions captured_;
+  StepsAtWork at_work_;
   std::vector<std::vector<std::vector<bool>>> beside_;  // by program and segment: steps_beside()
-  std::optional<HostLanes> host_lanes_;  // none if nothing runs beside the compute lane
+  std::map<FrameStep, int64_t> numbers_;  // on the processor: of the steps of other lanes
+  /// Null if nothing runs beside the compute lane. Last, because its threads use the others.
+  std::unique_ptr<HostLanes> host_lanes_;
 };
 
 /// Returns the index of the first NaN or infinity, or -1 if there is none.

@@ -15,6 +15,11 @@ int FramesInFlight::segment_index(const Action& action) const {
   return static_cast<int>(found - order.begin());
 }
 
+int FramesInFlight::step_count(const Action& action) const {
+  const auto segment = static_cast<size_t>(segment_index(action));
+  return static_cast<int>(memory(action.program).nodes[segment].size());
+}
+
 const std::string& FramesInFlight::name(int program, int value) const {
   return programs_[static_cast<size_t>(program)]->info(Value{value}).name;
 }
@@ -39,28 +44,35 @@ Situation FramesInFlight::situation(std::optional<FrameKey> running) const {
   Situation result;
   for (const auto& [key, frame] : frames_) {
     const bool waits =
-        frame.segments_done > 0 && frame.segments_done < std::ssize(memory(key.program).order);
-    if (waits && key != running) {
-      result.waiting.push_back({key.program, key.frame, frame.segments_done});
-    }
+        frame.next > Moment{} && frame.next.segment < std::ssize(memory(key.program).order);
+    if (waits && key != running) result.waiting.push_back({key.program, key.frame, frame.next});
   }
   for (const auto& [value, state] : held_) result.held.push_back(value);
   return result;
+}
+
+bool FramesInFlight::begins_frame(const Action& action, int frame) const {
+  const auto found = frames_.find({action.program, frame});
+  return segment_index(action) == 0 && action.steps.begin == 0 &&
+         (found == frames_.end() || found->second.next > Moment{});
 }
 
 Situation FramesInFlight::begin(const Action& action, int frame) {
   const FrameKey key{action.program, frame};
   const int segment = segment_index(action);
   const auto found = frames_.find(key);
-  if (segment == 0 && (found == frames_.end() || found->second.segments_done > 0)) {
+  if (begins_frame(action, frame)) {
     begin_anew(key);
   } else {
     TESSERA_CHECK(
-        found != frames_.end() && found->second.segments_done == segment &&
+        found != frames_.end() && found->second.next == Moment(segment, action.steps.begin) &&
             found->second.micro_batch == action.micro_batch,
-        "the segment {} of micro-batch {} of program {} does not follow the one before it",
-        word(action.segment), action.micro_batch, action.program);
+        "step {} of the segment {} of micro-batch {} of program {} does not follow the one before",
+        action.steps.begin, word(action.segment), action.micro_batch, action.program);
   }
+  TESSERA_CHECK(action.steps.begin == 0 || action.steps.begin < step_count(action),
+                "an action of program {} begins at step {} of {}", action.program,
+                action.steps.begin, step_count(action));
   for (const Value input : memory(key.program).inputs[static_cast<size_t>(segment)]) {
     const auto held = held_.find({key.program, key.frame, input.id});
     if (held == held_.end()) continue;
@@ -76,14 +88,18 @@ Situation FramesInFlight::begin(const Action& action, int frame) {
   result.program = key.program;
   result.frame = key.frame;
   result.segment_index = segment;
+  result.begin_step = action.steps.begin;
+  result.end_step = std::min(action.steps.end, step_count(action));
   return result;
 }
 
 void FramesInFlight::end(const Action& action, int frame) {
   const FrameKey key{action.program, frame};
   const int segment = segment_index(action);
-  if (segment + 1 < std::ssize(memory(key.program).order) || holds_values_of(key)) {
-    const Frame waiting{action.micro_batch, segment + 1};
+  const bool ends_segment = action.steps.end >= step_count(action);
+  const Moment next = ends_segment ? Moment{segment + 1, 0} : Moment{segment, action.steps.end};
+  if (next.segment < std::ssize(memory(key.program).order) || holds_values_of(key)) {
+    const Frame waiting{action.micro_batch, next};
     if (running_) {
       running_.key() = key;
       running_.mapped() = waiting;
@@ -92,7 +108,7 @@ void FramesInFlight::end(const Action& action, int frame) {
       frames_[key] = waiting;
     }
   }
-  readable_ = {key, action.micro_batch, segment};
+  if (ends_segment) readable_ = {key, action.micro_batch, segment};
 }
 
 std::optional<Situation> FramesInFlight::follow(const Hold& hold, int frame) {
@@ -101,6 +117,9 @@ std::optional<Situation> FramesInFlight::follow(const Hold& hold, int frame) {
   TESSERA_CHECK(found == frames_.end() || found->second.micro_batch == hold.micro_batch,
                 "a hold of micro-batch {} of program {} where micro-batch {} has the frame",
                 hold.micro_batch, hold.program, found->second.micro_batch);
+  TESSERA_CHECK(found == frames_.end() || found->second.next.step == 0,
+                "a hold of micro-batch {} of program {} between two parts of a segment",
+                hold.micro_batch, hold.program);
   bool takes_memory = false;
   for (const Value value : hold.values) {
     if (hold.begins) {
@@ -127,7 +146,7 @@ void FramesInFlight::begin_hold(const Hold& hold, FrameKey key, Value value) {
   const auto found = frames_.find(key);
   const bool is_early_input =
       info.kind == ValueKind::input &&
-      range.first >= (found == frames_.end() ? 0 : found->second.segments_done);
+      range.first >= (found == frames_.end() ? 0 : found->second.next.segment);
   if (is_early_input) {
     frames_.try_emplace(key, Frame{.micro_batch = hold.micro_batch});
     held_[held] = HoldState::input;
@@ -141,7 +160,7 @@ void FramesInFlight::begin_hold(const Hold& hold, FrameKey key, Value value) {
   held_[held] = HoldState::output;
   // The frame's last segment may have been the one before.
   frames_.try_emplace(
-      key, Frame{hold.micro_batch, static_cast<int>(std::ssize(memory(key.program).order))});
+      key, Frame{hold.micro_batch, {static_cast<int>(std::ssize(memory(key.program).order)), 0}});
 }
 
 bool FramesInFlight::is_in_memory(const Hold& hold, FrameKey key, Value output) const {
@@ -152,8 +171,8 @@ bool FramesInFlight::is_in_memory(const Hold& hold, FrameKey key, Value output) 
     return true;
   }
   const auto found = frames_.find(key);
-  return found != frames_.end() && range.first < found->second.segments_done &&
-         found->second.segments_done <= range.last;
+  return found != frames_.end() && range.first < found->second.next.segment &&
+         found->second.next.segment <= range.last;
 }
 
 void FramesInFlight::end_hold(const Hold& hold, FrameKey key, Value value) {
@@ -167,7 +186,7 @@ void FramesInFlight::end_hold(const Hold& hold, FrameKey key, Value value) {
   }
   held_.erase(held);
   const auto frame = frames_.find(key);
-  const bool is_done = frame->second.segments_done == std::ssize(memory(key.program).order);
+  const bool is_done = frame->second.next.segment == std::ssize(memory(key.program).order);
   if (is_done && !holds_values_of(key)) frames_.erase(frame);
 }
 

@@ -26,11 +26,13 @@ class FramesInFlight {
   FramesInFlight(std::span<const Program* const> programs, std::span<const ProgramMemory> memory)
       : programs_(programs), memory_(memory) {}
 
-  /// Begins an action in a frame and returns its situation. The frame's first segment may come
-  /// again: the frame then begins anew. Throws InternalError if the segment does not follow the one
-  /// before it, or if one of its inputs is still held.
+  /// Returns whether an action begins a frame, for the first time or anew.
+  bool begins_frame(const Action& action, int frame) const;
+  /// Begins an action in a frame and returns its situation. The frame's first steps may come again:
+  /// the frame then begins anew. Throws InternalError if the steps do not follow those before them,
+  /// or if one of their segment's inputs is still held.
   Situation begin(const Action& action, int frame);
-  /// Ends the action that was begun last: its frame waits, unless the segment was the last.
+  /// Ends the action that was begun last: its frame waits, unless its last step has run.
   void end(const Action& action, int frame);
 
   /// Begins or ends a hold. Returns the situation if inputs are held from here on, because they
@@ -42,10 +44,10 @@ class FramesInFlight {
   void expect_nothing_held() const;
 
  private:
-  /// A frame between its first segment or hold and its last one.
+  /// A frame between its first step or hold and its last one.
   struct Frame {
     int micro_batch = 0;
-    int segments_done = 0;
+    Moment next;  // the first step that has not run
   };
   /// The outputs of the segment that ran last, which are in memory for the caller.
   struct Readable {
@@ -60,6 +62,7 @@ class FramesInFlight {
   };
 
   int segment_index(const Action& action) const;
+  int step_count(const Action& action) const;
   const ProgramMemory& memory(int program) const { return memory_[static_cast<size_t>(program)]; }
   /// Returns the name of a program's value.
   const std::string& name(int program, int value) const;

@@ -17,7 +17,7 @@ std::vector<bool> steps_beside(std::span<const Lane> lanes, const Joins& joins) 
     if (lane == Lane::compute) continue;
     size_t next = step + 1;
     while (next < lanes.size() && lanes[next] == lane) ++next;
-    if (next == lanes.size()) continue;  // the end of the segment waits for all
+    if (next == lanes.size()) continue;  // the end of the segment awaits it, or it outlasts that
     const int awaited = joins.awaited[next][static_cast<size_t>(lane)];
     beside[step] = lanes[next] != Lane::compute || awaited < static_cast<int>(step);
   }
@@ -50,34 +50,33 @@ HostLanes::~HostLanes() {
 
 void HostLanes::begin() {
   std::unique_lock lock(mutex_);
+  if (!is_abandoned_) return;
   changed_.wait(lock, [&] { return std::ranges::none_of(states_, &State::runs); });
-  for (State& state : states_) {
-    state.steps.clear();
-    state.next = 0;
-    state.last_done = -1;
-  }
+  for (State& state : states_) state.steps.clear();
   error_ = nullptr;
   is_abandoned_ = false;
 }
 
-void HostLanes::hand_over(Lane lane, const Step& step) {
+int64_t HostLanes::hand_over(Lane lane, const Step& step) {
+  int64_t number = 0;
   {
     const std::scoped_lock lock(mutex_);
     state(lane).steps.push_back(step);
+    number = ++state(lane).last;
   }
   changed_.notify_all();
+  return number;
 }
 
-bool HostLanes::are_done(const LaneSteps& awaited) const {
+bool HostLanes::are_done(const Numbers& awaited) const {
   for (size_t lane = 0; lane < kLanes; ++lane) {
-    if (states_[lane].last_done < awaited[lane]) return false;
+    if (states_[lane].done() < awaited[lane]) return false;
   }
   return true;
 }
 
 bool HostLanes::are_all_done() const {
-  return std::ranges::all_of(states_,
-                             [](const State& state) { return state.next == state.steps.size(); });
+  return std::ranges::all_of(states_, [](const State& state) { return state.steps.empty(); });
 }
 
 template <typename Done>
@@ -87,21 +86,23 @@ void HostLanes::wait_until(Done&& done) {
   if (error_) std::rethrow_exception(error_);
 }
 
-void HostLanes::await(const LaneSteps& awaited) {
-  if (awaited != kNoSteps) wait_until([&] { return are_done(awaited); });
+void HostLanes::await(const Numbers& awaited) {
+  if (awaited != Numbers{}) wait_until([&] { return are_done(awaited); });
 }
 
 void HostLanes::await(Lane lane) {
-  wait_until([&] { return state(lane).next == state(lane).steps.size(); });
+  wait_until([&] { return state(lane).steps.empty(); });
 }
 
-void HostLanes::note_done(Lane lane, int step) {
+int64_t HostLanes::note_done(Lane lane) {
+  int64_t number = 0;
   {
     const std::scoped_lock lock(mutex_);
-    state(lane).last_done = step;
-    if (are_all_done()) return;  // no lane waits for this step
+    number = ++state(lane).last;
+    if (are_all_done()) return number;  // no lane waits for this step
   }
   changed_.notify_all();
+  return number;
 }
 
 void HostLanes::await_all() {
@@ -114,17 +115,21 @@ bool HostLanes::abandon() noexcept {
   return std::ranges::any_of(states_, &State::runs);
 }
 
+bool HostLanes::is_abandoned() const {
+  const std::scoped_lock lock(mutex_);
+  return is_abandoned_;
+}
+
 void HostLanes::work(Lane lane) {
   State& own = state(lane);
   std::unique_lock lock(mutex_);
   const auto may_begin = [&] {
-    return own.next < own.steps.size() && !is_abandoned_ && !error_ &&
-           are_done(own.steps[own.next].awaited);
+    return !own.steps.empty() && !is_abandoned_ && !error_ && are_done(own.steps.front().awaited);
   };
   while (true) {
     changed_.wait(lock, [&] { return ends_ || may_begin(); });
     if (ends_) return;
-    const Step step = own.steps[own.next];
+    const Step step = own.steps.front();
     own.runs = true;
     lock.unlock();
     std::exception_ptr error;
@@ -136,8 +141,7 @@ void HostLanes::work(Lane lane) {
     }
     lock.lock();
     own.runs = false;
-    ++own.next;
-    own.last_done = step.step;
+    own.steps.pop_front();
     if (error && !error_) error_ = error;
     changed_.notify_all();
   }

@@ -5,7 +5,8 @@
 // 2. Timeline (timeline.h) follows the list. It gives each micro-batch a frame. It gives each
 //    situation a *period* of the timeline, with a step for each node that runs in it.
 // 3. Planner makes a block for each kept value (in use all the time), each block of each frame and
-//    each workspace, with its intervals on the timeline.
+//    each workspace, with its intervals on the timeline. What a step of another lane than `compute`
+//    uses stays in use until the compute lane has awaited the step, maybe in a later action.
 // 4. assign_offsets() (arena_offsets.h) gives blocks offsets at which none overlap while both are
 //    in use. Rows whose number is known only at run time have a region of their own.
 // 5. The offsets are copied to values and nodes, and the bytes in use are summed up by node.
@@ -13,6 +14,8 @@
 #include "engine/memory_plan.h"
 
 #include <algorithm>
+#include <array>
+#include <functional>
 #include <utility>
 
 #include "base/error.h"
@@ -65,7 +68,7 @@ class Planner {
         given_(given),
         lifetimes_(lifetimes_of(programs, list)),
         plan_(describe_programs()),
-        timeline_(programs, lifetimes_, plan_.programs, list) {}
+        timeline_(programs, lifetimes_, plan_, list) {}
 
   MemoryPlan plan() {
     add_kept_values();
@@ -73,6 +76,7 @@ class Planner {
       plan_.programs[i].frames = timeline_.frames(i);
       for (int frame = 0; frame < timeline_.frame_count(i); ++frame) add_frame(i, frame);
     }
+    share_lane_workspaces();
     plan_.rows.offset = assign_offsets(blocks_);
     plan_.arena_bytes = assign_offsets(row_blocks_, plan_.rows.offset);
     plan_.rows.bound_bytes = plan_.arena_bytes - plan_.rows.offset;
@@ -83,6 +87,20 @@ class Planner {
   }
 
  private:
+  /// The indices of a frame's blocks in the lists of all blocks.
+  struct FrameBlocks {
+    FrameKey key;
+    std::vector<int> blocks;      // in the order of the program's Lifetimes::blocks
+    std::vector<int> workspaces;  // by node; -1: none
+  };
+
+  /// The workspace of a step of another lane than `compute`, before it is shared.
+  struct LaneWorkspace {
+    MemoryBlock block;
+    size_t frame = 0;  // index in frame_blocks_
+    size_t node = 0;
+  };
+
   static std::vector<Lifetimes> lifetimes_of(std::span<const Program* const> programs,
                                              std::span<const ListEntry> list) {
     std::vector<Lifetimes> result;
@@ -94,7 +112,13 @@ class Planner {
   /// Returns the part of a plan that says what the programs are: without frames and offsets.
   MemoryPlan describe_programs() const {
     MemoryPlan plan;
-    for (size_t i = 0; i < programs_.size(); ++i) plan.programs.push_back(describe_program(i));
+    std::vector<std::vector<std::vector<int>>> nodes;
+    for (size_t i = 0; i < programs_.size(); ++i) {
+      plan.programs.push_back(describe_program(i));
+      nodes.push_back(lifetimes_[i].nodes);
+      add_outlasting(static_cast<int>(i), plan.outlasting);
+    }
+    plan.late_waits = find_late_waits(programs_, nodes, plan.outlasting);
     return plan;
   }
 
@@ -128,6 +152,23 @@ class Planner {
     return memory;
   }
 
+  void add_outlasting(int program, std::vector<OutlastingStep>& outlasting) const {
+    const Lifetimes& lifetimes = lifetimes_[static_cast<size_t>(program)];
+    for (size_t segment = 0; segment < lifetimes.joins.size(); ++segment) {
+      for (const int step : lifetimes.joins[segment].outlasting) {
+        outlasting.push_back({.program = program,
+                              .segment_index = static_cast<int>(segment),
+                              .step = step,
+                              .lane = lane_of(static_cast<size_t>(program), segment, step)});
+      }
+    }
+  }
+
+  Lane lane_of(size_t program, size_t segment, int step) const {
+    const int node = lifetimes_[program].nodes[segment][static_cast<size_t>(step)];
+    return programs_[program]->nodes()[static_cast<size_t>(node)].operation->lane();
+  }
+
   /// Gives weights, main gradients and states one block each, for all programs and all steps.
   void add_kept_values() {
     // By kind and name: the spec, and the index of the block.
@@ -158,28 +199,94 @@ class Planner {
   void add_frame(size_t program_index, int frame) {
     const FrameKey key{static_cast<int>(program_index), frame};
     const Lifetimes& lifetimes = lifetimes_[program_index];
+    const std::map<int, std::vector<Interval>> late = late_intervals_of_blocks(key);
     FrameBlocks indices{.key = key};
     for (int i = 0; i < std::ssize(lifetimes.blocks); ++i) {
       const FrameBlock& block = lifetimes.blocks[static_cast<size_t>(i)];
       std::vector<MemoryBlock>& list = block.has_run_time_rows ? row_blocks_ : blocks_;
       indices.blocks.push_back(static_cast<int>(list.size()));
-      list.push_back({.bytes = block.bytes, .live = timeline_.block_intervals(i, key)});
+      std::vector<Interval> live = timeline_.block_intervals(i, key);
+      if (const auto found = late.find(i); found != late.end()) live = united(live, found->second);
+      list.push_back({.bytes = block.bytes, .live = std::move(live)});
       if (block.has_run_time_rows) expected_rows_.push_back(block.expected_bytes);
     }
     indices.workspaces.assign(programs_[program_index]->nodes().size(), -1);
     for (size_t segment = 0; segment < lifetimes.nodes.size(); ++segment) {
       for (size_t step = 0; step < lifetimes.nodes[segment].size(); ++step) {
-        const auto node = static_cast<size_t>(lifetimes.nodes[segment][step]);
-        const int64_t bytes = plan_.programs[program_index].workspace_bytes[node];
-        if (bytes == 0) continue;
-        const Moment begin{static_cast<int>(segment), static_cast<int>(step)};
-        const Moment end{begin.segment, lifetimes.joins[segment].busy_until[step]};
-        indices.workspaces[node] = static_cast<int>(blocks_.size());
-        blocks_.push_back(
-            {.bytes = aligned_bytes(bytes), .live = timeline_.step_intervals(begin, end, key)});
+        add_workspace(key, segment, step, indices);
       }
     }
     frame_blocks_.push_back(std::move(indices));
+  }
+
+  /// By block: the intervals after the end of a segment in which outlasting steps use the block.
+  std::map<int, std::vector<Interval>> late_intervals_of_blocks(FrameKey key) const {
+    const Program& program = *programs_[static_cast<size_t>(key.program)];
+    const Lifetimes& lifetimes = lifetimes_[static_cast<size_t>(key.program)];
+    std::map<int, std::vector<Interval>> result;
+    for (int i = 0; i < std::ssize(plan_.outlasting); ++i) {
+      const OutlastingStep& step = plan_.outlasting[static_cast<size_t>(i)];
+      if (step.program != key.program) continue;
+      const int index = lifetimes.nodes[static_cast<size_t>(step.segment_index)]
+                                       [static_cast<size_t>(step.step)];
+      const Node& node = program.nodes()[static_cast<size_t>(index)];
+      const std::vector<Interval> late = timeline_.late_intervals({i, key.frame});
+      for (const auto* values : {&node.outputs, &node.inputs}) {
+        for (const Value value : *values) {
+          const int block = lifetimes.block_of[static_cast<size_t>(value.id)];
+          if (block >= 0) result[block] = united(result[block], late);
+        }
+      }
+    }
+    return result;
+  }
+
+  void add_workspace(FrameKey key, size_t segment, size_t step, FrameBlocks& indices) {
+    const auto program_index = static_cast<size_t>(key.program);
+    const Lifetimes& lifetimes = lifetimes_[program_index];
+    const auto node = static_cast<size_t>(lifetimes.nodes[segment][step]);
+    const int64_t bytes = plan_.programs[program_index].workspace_bytes[node];
+    if (bytes == 0) return;
+    const Moment begin{static_cast<int>(segment), static_cast<int>(step)};
+    const Moment end{begin.segment, lifetimes.joins[segment].busy_until[step]};
+    MemoryBlock block{.bytes = aligned_bytes(bytes),
+                      .live = timeline_.step_intervals(begin, end, key)};
+    const Lane lane = lane_of(program_index, segment, begin.step);
+    if (lane == Lane::compute) {
+      indices.workspaces[node] = static_cast<int>(blocks_.size());
+      blocks_.push_back(std::move(block));
+      return;
+    }
+    for (int i = 0; i < std::ssize(plan_.outlasting); ++i) {
+      const OutlastingStep& known = plan_.outlasting[static_cast<size_t>(i)];
+      if (known.program == key.program && known.segment_index == begin.segment &&
+          known.step == begin.step) {
+        block.live = united(block.live, timeline_.late_intervals({i, key.frame}));
+      }
+    }
+    lane_workspaces_[static_cast<size_t>(lane)].push_back(
+        {.block = std::move(block), .frame = frame_blocks_.size(), .node = node});
+  }
+
+  /// Gives the steps of a lane, which run one after the other, a workspace that they share if
+  /// several may be at work. The largest comes first.
+  void share_lane_workspaces() {
+    for (std::vector<LaneWorkspace>& workspaces : lane_workspaces_) {
+      std::ranges::stable_sort(workspaces, std::greater{},
+                               [](const LaneWorkspace& one) { return one.block.bytes; });
+      const size_t first = blocks_.size();
+      for (LaneWorkspace& one : workspaces) {
+        const auto shared =
+            std::find_if(blocks_.begin() + static_cast<ptrdiff_t>(first), blocks_.end(),
+                         [&](const MemoryBlock& known) { return overlap(known.live, one.block.live); });
+        frame_blocks_[one.frame].workspaces[one.node] = static_cast<int>(shared - blocks_.begin());
+        if (shared == blocks_.end()) {
+          blocks_.push_back(std::move(one.block));
+        } else {
+          shared->live = united(shared->live, one.block.live);
+        }
+      }
+    }
   }
 
   /// Copies the offsets of blocks to values and nodes.
@@ -241,8 +348,10 @@ class Planner {
       const auto program_index = static_cast<size_t>(period.program);
       const auto& nodes =
           lifetimes_[program_index].nodes[static_cast<size_t>(period.segment_index)];
-      for (size_t step = 0; step < nodes.size(); ++step) {
-        const int64_t bytes = live[static_cast<size_t>(period.begin) + step];
+      const auto first = static_cast<size_t>(period.begin_step);
+      const size_t end = std::min(nodes.size(), first + static_cast<size_t>(period.steps));
+      for (size_t step = first; step < end; ++step) {
+        const int64_t bytes = live[static_cast<size_t>(period.begin) + step - first];
         int64_t& max_bytes =
             plan_.programs[program_index].live_bytes[static_cast<size_t>(nodes[step])];
         max_bytes = std::max(max_bytes, bytes);
@@ -250,13 +359,6 @@ class Planner {
       }
     }
   }
-
-  /// The indices of a frame's blocks in the lists of all blocks.
-  struct FrameBlocks {
-    FrameKey key;
-    std::vector<int> blocks;      // in the order of the program's Lifetimes::blocks
-    std::vector<int> workspaces;  // by node; -1: none
-  };
 
   std::span<const Program* const> programs_;
   const Target& target_;
@@ -268,6 +370,7 @@ class Planner {
   std::vector<MemoryBlock> row_blocks_;
   std::vector<int64_t> expected_rows_;     // by row block
   std::vector<std::vector<int>> kept_;     // by program, by value: its block, or -1
+  std::array<std::vector<LaneWorkspace>, kLanes> lane_workspaces_;
   std::vector<FrameBlocks> frame_blocks_;  // in the order of programs and frames
 };
 

@@ -10,6 +10,7 @@
 
 #include "engine/action.h"
 #include "engine/lifetimes.h"
+#include "engine/steps_at_work.h"
 #include "program/target.h"
 #include "tensor/tensor.h"
 
@@ -27,11 +28,11 @@ struct RunTimeRows {
   int64_t expected_bytes = 0;  ///< the bytes that are touched when the load is even
 };
 
-/// A frame between two of its segments.
+/// A frame between two of its segments, or between two parts of one.
 struct WaitingFrame {
   int program = 0;
   int frame = 0;
-  int segments_done = 0;
+  Moment next;  ///< the first step that has not run
 
   auto operator<=>(const WaitingFrame&) const = default;  // NOLINT(modernize-use-nullptr)
 };
@@ -52,7 +53,9 @@ struct HeldValue {
 struct Situation {
   int program = -1;  ///< -1, as the next two: nothing runs
   int frame = -1;
-  int segment_index = -1;             ///< in ProgramMemory::order
+  int segment_index = -1;  ///< in ProgramMemory::order
+  int begin_step = 0;      ///< the first of the segment's steps that run
+  int end_step = 0;        ///< the step after the last one
   std::vector<WaitingFrame> waiting;  ///< ascending
   std::vector<HeldValue> held;        ///< ascending
 
@@ -86,7 +89,11 @@ struct MemoryPlan {
   int64_t kept_bytes = 0;   ///< of weights, main gradients and states
   RunTimeRows rows;
   std::vector<ProgramMemory> programs;
-  std::set<Situation> situations;  ///< those that occur; the plan is valid in these alone
+  /// The situations that occur: the plan is valid in these alone. Each has the outlasting steps
+  /// that may be at work when it begins. The compute lane awaits others first.
+  std::map<Situation, std::set<StepAtWork>> situations;
+  std::vector<OutlastingStep> outlasting;  ///< the outlasting steps of all programs
+  LateWaits late_waits;                    ///< the waits for them
   /// The program of the node that runs when most bytes are in use; -1 if all bytes are of kept
   /// values, or if no node runs then, but a hold begins.
   int peak_program = -1;
@@ -106,8 +113,10 @@ struct MemoryPlan {
 /// can read it before the next action and before the next hold of inputs. Held values live longer:
 /// inputs from the beginning of their hold, outputs to its end (see Hold).
 ///
-/// The operands and the workspace of a node of the network lane live until the segment waits for
-/// the node (see find_joins()), so that the memory does not depend on how long messages take.
+/// The operands and the workspace of a node of another lane than `compute` live until the compute
+/// lane has awaited the node, in whatever action that is (see find_joins() and find_late_waits()).
+/// So the memory does not depend on how long messages take. The nodes of such a lane share one
+/// workspace, because they run one after the other.
 ///
 /// Throws InternalError if the actions of a program do not cover its nodes, run them twice, or
 /// differ between micro-batches, if two programs declare a kept value with different specs, and for

@@ -35,25 +35,103 @@ void append(std::vector<Interval>& intervals, Interval added) {
 }  // namespace
 
 Timeline::Timeline(std::span<const Program* const> programs, std::span<const Lifetimes> lifetimes,
-                   std::span<const ProgramMemory> memory, std::span<const ListEntry> list)
-    : lifetimes_(lifetimes), frames_(programs.size()), spans_(programs.size()) {
+                   const MemoryPlan& plan, std::span<const ListEntry> list)
+    : programs_(programs),
+      lifetimes_(lifetimes),
+      plan_(plan),
+      frames_(programs.size()),
+      spans_(programs.size()) {
   std::map<MicroBatch, size_t> last_entries;
   for (size_t i = 0; i < list.size(); ++i) last_entries[micro_batch_of(list[i])] = i;
-  FramesInFlight in_flight(programs, memory);
+  FramesInFlight in_flight(programs, plan.programs);
   for (size_t i = 0; i < list.size(); ++i) {
     const MicroBatch of = micro_batch_of(list[i]);
     TESSERA_CHECK(of.program >= 0 && of.program < std::ssize(programs),
                   "an entry of program {} of {}", of.program, programs.size());
     const int frame = take_frame(of.program, of.micro_batch);
     if (const auto* const action = std::get_if<Action>(&list[i])) {
-      add_period(in_flight.begin(*action, frame));
+      occur(in_flight.begin(*action, frame));
       in_flight.end(*action, frame);
     } else if (auto situation = in_flight.follow(std::get<Hold>(list[i]), frame)) {
-      add_period(*std::move(situation));
+      occur(*std::move(situation));
     }
     if (last_entries.at(of) == i) taken_.erase({of.program, frame});
   }
   in_flight.expect_nothing_held();
+  if (plan.outlasting.empty()) return;
+  // The list runs again and again: what is at work at its end is so at its beginning.
+  StepsAtWork steps(plan.outlasting, plan.late_waits);
+  while (note_steps_at_work(list, steps)) continue;
+}
+
+bool Timeline::note_steps_at_work(std::span<const ListEntry> list, StepsAtWork& steps) {
+  bool is_any_new = false;
+  FramesInFlight in_flight(programs_, plan_.programs);
+  for (const ListEntry& entry : list) {
+    if (const auto* const action = std::get_if<Action>(&entry)) {
+      is_any_new = follow(*action, in_flight, steps) || is_any_new;
+      continue;
+    }
+    const Hold& hold = std::get<Hold>(entry);
+    const std::optional<Situation> situation =
+        in_flight.follow(hold, frame_of(hold.program, hold.micro_batch));
+    if (!situation) continue;
+    std::map<StepAtWork, int>& noted = occur(*situation).at_work;
+    for (const StepAtWork step : steps.all()) {
+      is_any_new = noted.try_emplace(step, 0).second || is_any_new;
+    }
+  }
+  return is_any_new;
+}
+
+bool Timeline::follow(const Action& action, FramesInFlight& in_flight, StepsAtWork& steps) {
+  const int frame = frame_of(action.program, action.micro_batch);
+  if (in_flight.begins_frame(action, frame)) {
+    for (const StepAtWork step : steps.of_frame(action.program, frame)) steps.end(step);
+  }
+  const Situation situation = in_flight.begin(action, frame);
+  in_flight.end(action, frame);
+  const std::set<StepAtWork> at_beginning = steps.all();
+  std::map<StepAtWork, int> last_steps;  // of those at the beginning
+  for (const StepAtWork step : at_beginning) {
+    last_steps[step] = std::max(situation.end_step - situation.begin_step - 1, 0);
+  }
+  const std::vector<int>& nodes = lifetimes_[static_cast<size_t>(action.program)]
+                                      .nodes[static_cast<size_t>(situation.segment_index)];
+  for (int step = situation.begin_step; step < situation.end_step; ++step) {
+    const Lane lane = programs_[static_cast<size_t>(action.program)]
+                          ->nodes()[static_cast<size_t>(nodes[static_cast<size_t>(step)])]
+                          .operation->lane();
+    if (lane == Lane::compute) {
+      for (const StepAtWork awaited :
+           steps.awaited_by(action.program, frame, situation.segment_index, step, lane)) {
+        steps.end(awaited);
+        if (at_beginning.contains(awaited)) last_steps[awaited] = step - situation.begin_step - 1;
+      }
+    }
+    steps.begin(action.program, frame, situation.segment_index, step);
+  }
+  bool is_any_new = false;
+  std::map<StepAtWork, int>& noted = occur(situation).at_work;
+  for (const auto& [step, last] : last_steps) {
+    const auto [found, is_new] = noted.try_emplace(step, last);
+    is_any_new = is_any_new || is_new || last > found->second;
+    found->second = std::max(found->second, last);
+  }
+  return is_any_new;
+}
+
+std::map<Situation, std::set<StepAtWork>> Timeline::situations() const {
+  std::map<Situation, std::set<StepAtWork>> result;
+  for (const auto& [situation, occurrence] : situations_) {
+    std::set<StepAtWork>& at_work = result[situation];
+    for (const auto& [step, last] : occurrence.at_work) at_work.insert(step);
+  }
+  return result;
+}
+
+int Timeline::frame_of(int program, int micro_batch) const {
+  return frames_[static_cast<size_t>(program)].at(micro_batch);
 }
 
 int Timeline::take_frame(int program, int micro_batch) {
@@ -68,22 +146,25 @@ int Timeline::take_frame(int program, int micro_batch) {
   return frame;
 }
 
-void Timeline::add_period(Situation added) {
-  const auto [found, is_new] = situations_.insert(std::move(added));
-  if (!is_new) return;
-  const Situation& situation = *found;
-  Period period{
-      .program = situation.program, .segment_index = situation.segment_index, .begin = steps_};
-  if (situation.program >= 0) {
-    const auto& nodes = lifetimes_[static_cast<size_t>(situation.program)]
-                            .nodes[static_cast<size_t>(situation.segment_index)];
-    // A block is in use for at least one step, even in a segment without nodes.
-    period.steps = std::max(static_cast<int>(nodes.size()), 1);
-  }
+Timeline::Occurrence& Timeline::occur(Situation situation) {
+  const auto [found, is_new] = situations_.try_emplace(std::move(situation));
+  if (!is_new) return found->second;
+  found->second.period = static_cast<int>(periods_.size());
+  add_period(found->first);
+  return found->second;
+}
+
+void Timeline::add_period(const Situation& situation) {
+  // A block is in use for at least one step, even in a segment without nodes.
+  const Period period{.program = situation.program,
+                      .segment_index = situation.segment_index,
+                      .begin_step = situation.begin_step,
+                      .begin = steps_,
+                      .steps = std::max(situation.end_step - situation.begin_step, 1)};
   periods_.push_back(period);
   steps_ += period.steps;
   for (const WaitingFrame& frame : situation.waiting) {
-    span_now({frame.program, frame.frame}).segments_done = frame.segments_done;
+    span_now({frame.program, frame.frame}).next = frame.next;
   }
   for (const HeldValue& held : situation.held) {
     const int block =
@@ -91,7 +172,9 @@ void Timeline::add_period(Situation added) {
     span_now({held.program, held.frame}).held.push_back(block);
   }
   if (situation.program >= 0) {
-    span_now({situation.program, situation.frame}).running = situation.segment_index;
+    FrameSpan& span = span_now({situation.program, situation.frame});
+    span.running = situation.segment_index;
+    span.begin_step = situation.begin_step;
   }
 }
 
@@ -119,11 +202,8 @@ std::vector<Interval> Timeline::block_intervals(int block_index, FrameKey key) c
     if (std::ranges::find(span.held, block_index) != span.held.end()) {
       append(result, {span.begin, span.end});
     } else if (segment >= 0) {
-      if (segment < block.first.segment || segment > block.last.segment) continue;
-      append(result, {segment == block.first.segment ? span.begin + block.first.step : span.begin,
-                      segment == block.last.segment ? span.begin + block.last.step + 1 : span.end});
-    } else if (block.first.segment < span.segments_done &&
-               span.segments_done <= block.last.segment) {
+      append_running(result, span, block.first, block.last);
+    } else if (span.next && block.first < *span.next && *span.next <= block.last) {
       append(result, {span.begin, span.end});
     }
   }
@@ -134,8 +214,38 @@ std::vector<Interval> Timeline::step_intervals(Moment first, Moment last, FrameK
   std::vector<Interval> result;
   for (const FrameSpan& span :
        spans_[static_cast<size_t>(key.program)][static_cast<size_t>(key.frame)]) {
-    if (span.running != first.segment) continue;
-    append(result, {span.begin + first.step, span.begin + last.step + 1});
+    if (span.running == first.segment) {
+      append_running(result, span, first, last);
+    } else if (span.next && first < *span.next && *span.next <= last) {
+      append(result, {span.begin, span.end});
+    }
+  }
+  return result;
+}
+
+void Timeline::append_running(std::vector<Interval>& intervals, const FrameSpan& span, Moment first,
+                              Moment last) {
+  const auto position = [&](Moment moment) {  // of a moment of the segment that runs
+    return span.begin + moment.step - span.begin_step;
+  };
+  Interval interval{span.begin, span.end};
+  if (span.running < first.segment || span.running > last.segment) return;
+  if (span.running == first.segment) interval.begin = std::max(interval.begin, position(first));
+  if (span.running == last.segment) interval.end = std::min(interval.end, position(last) + 1);
+  if (interval.begin < interval.end) append(intervals, interval);
+}
+
+std::vector<Interval> Timeline::late_intervals(StepAtWork step) const {
+  std::map<int, int> ends;  // by the period's begin
+  for (const auto& [situation, occurrence] : situations_) {
+    const auto found = occurrence.at_work.find(step);
+    if (found == occurrence.at_work.end()) continue;
+    const int begin = periods_[static_cast<size_t>(occurrence.period)].begin;
+    ends[begin] = begin + found->second + 1;
+  }
+  std::vector<Interval> result;
+  for (const auto& [begin, end] : ends) {
+    if (begin < end) append(result, {begin, end});
   }
   return result;
 }

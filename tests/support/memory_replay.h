@@ -182,10 +182,18 @@ class MemoryReplay {
     const int64_t bytes = memory.workspace_bytes[static_cast<size_t>(index)];
     const int64_t scratch =
         memory.workspaces[static_cast<size_t>(frame)][static_cast<size_t>(index)];
-    if (bytes > 0 && !owns(scratch, bytes, number_of({"workspace", p, frame, index}))) {
+    if (bytes > 0 && !owns(scratch, bytes, workspace_owner(p, frame, index))) {
       lose("workspace at work of", p, node.outputs.empty() ? node.inputs[0] : node.outputs[0],
            name);
     }
+  }
+
+  /// The steps of another lane than that of computing run in turn, so they may share a workspace.
+  int workspace_owner(int p, int frame, int index) {
+    const Node& node = programs_[static_cast<size_t>(p)]->nodes()[static_cast<size_t>(index)];
+    const Lane lane = node.operation->lane();
+    return lane == Lane::compute ? number_of({"workspace", p, frame, index})
+                                 : number_of({"workspace of a lane", -1, -1, int(lane)});
   }
 
   void run_node(int p, int frame, int index) {
@@ -196,7 +204,7 @@ class MemoryReplay {
     const int64_t scratch =
         memory.workspaces[static_cast<size_t>(frame)][static_cast<size_t>(index)];
     const int64_t scratch_bytes = memory.workspace_bytes[static_cast<size_t>(index)];
-    const int scratch_owner = number_of({"workspace", p, frame, index});
+    const int scratch_owner = workspace_owner(p, frame, index);
     if (scratch_bytes > 0) own(scratch, scratch_bytes, scratch_owner);
     for (const Value input : node.inputs) {
       if (!holds(p, frame, input)) lose("input", p, input, name);

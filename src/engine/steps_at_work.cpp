@@ -1,0 +1,38 @@
+#include "engine/steps_at_work.h"
+
+namespace tessera {
+
+std::vector<StepAtWork> StepsAtWork::of_frame(int program, int frame) const {
+  std::vector<StepAtWork> result;
+  for (const StepAtWork which : at_work_) {
+    if (which.frame == frame && step(which).program == program) result.push_back(which);
+  }
+  return result;
+}
+
+std::vector<StepAtWork> StepsAtWork::awaited_by(int program, int frame, int segment_index, int step,
+                                                Lane lane) const {
+  std::vector<StepAtWork> result;
+  if (at_work_.empty()) return result;
+  const auto& waits = waits_[static_cast<size_t>(program)][static_cast<size_t>(segment_index)]
+                            [static_cast<size_t>(step)];
+  for (const LateWait& wait : waits) {
+    if (steps_[static_cast<size_t>(wait.outlasting)].lane == lane) continue;  // runs in order
+    for (auto which = at_work_.lower_bound({wait.outlasting, 0});
+         which != at_work_.end() && which->outlasting == wait.outlasting; ++which) {
+      if (!wait.same_frame || which->frame == frame) result.push_back(*which);
+    }
+  }
+  return result;
+}
+
+void StepsAtWork::begin(int program, int frame, int segment_index, int step) {
+  for (int i = 0; i < std::ssize(steps_); ++i) {
+    const OutlastingStep& known = steps_[static_cast<size_t>(i)];
+    const bool is_it = known.program == program && known.segment_index == segment_index &&
+                       known.step == step;
+    if (is_it) at_work_.insert({i, frame});
+  }
+}
+
+}  // namespace tessera

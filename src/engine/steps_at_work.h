@@ -1,0 +1,51 @@
+#pragma once
+
+#include <compare>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "engine/action.h"
+
+namespace tessera {
+
+/// An outlasting step in one of its program's frames.
+struct StepAtWork {
+  int outlasting = 0;  ///< index in the list of outlasting steps
+  int frame = 0;
+
+  auto operator<=>(const StepAtWork&) const = default;  // NOLINT(modernize-use-nullptr)
+};
+
+/// Follows the actions of a rank, and says which outlasting steps may be at work: they have begun,
+/// and the compute lane has not awaited them. The plan keeps their memory, and the executor awaits
+/// them, by the same rules.
+class StepsAtWork {
+ public:
+  /// Both arguments must outlive this.
+  StepsAtWork(std::span<const OutlastingStep> steps, const LateWaits& waits)
+      : steps_(steps), waits_(waits) {}
+
+  const std::set<StepAtWork>& all() const { return at_work_; }
+  const OutlastingStep& step(StepAtWork which) const {
+    return steps_[static_cast<size_t>(which.outlasting)];
+  }
+
+  /// Returns those of a frame of a program. They are awaited before the frame begins anew.
+  std::vector<StepAtWork> of_frame(int program, int frame) const;
+  /// Returns those that a step of another lane awaits before it begins, at least.
+  std::vector<StepAtWork> awaited_by(int program, int frame, int segment_index, int step,
+                                     Lane lane) const;
+  /// Notes that a step begins, if it is an outlasting one.
+  void begin(int program, int frame, int segment_index, int step);
+  /// Notes that the compute lane has awaited a step.
+  void end(StepAtWork awaited) { at_work_.erase(awaited); }
+  void end_all() { at_work_.clear(); }
+
+ private:
+  std::span<const OutlastingStep> steps_;
+  const LateWaits& waits_;
+  std::set<StepAtWork> at_work_;
+};
+
+}  // namespace tessera
