@@ -145,6 +145,11 @@ std::string sums_by_level(const Circumstances& here) {
   return several_ranks(here);
 }
 
+std::string overlaps(const Circumstances& here) {
+  if (!here.config.parallel.overlap) return "parallel.overlap is false";
+  return several_ranks(here);
+}
+
 std::string sums_on_levels(const Circumstances& here) {
   std::string why = several_ranks(here);
   if (!why.empty() || here.mesh == nullptr) return why;

@@ -58,6 +58,7 @@ std::string expert_parallel(const Circumstances& here);
 std::string bounds_rows(const Circumstances& here);
 std::string counts_capacity(const Circumstances& here);
 std::string sums_by_level(const Circumstances& here);
+std::string overlaps(const Circumstances& here);
 std::string sums_on_levels(const Circumstances& here);
 std::string several_chunks(const Circumstances& here);
 std::string takes_groups(const Circumstances& here);

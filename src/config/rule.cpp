@@ -4,8 +4,12 @@
 #include "config/rule.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cmath>
 #include <set>
+#include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -94,6 +98,10 @@ struct RuleText {
   std::string operator()(const NumbersRule& rule) const {
     return fmt::format("a list of whole numbers from {} to {}{}{}", rule.minimum, rule.maximum,
                        rule.words.empty() ? "" : ", or ", quote_all(rule.words));
+  }
+
+  std::string operator()(const BytesRule&) const {
+    return "a number of bytes with its unit, such as \"512 MiB\"";
   }
 
   std::string operator()(const NumberOrTextRule& rule) const {
@@ -208,6 +216,13 @@ struct Checker {
     return value;
   }
 
+  ConfigValue operator()(const BytesRule& rule) const {
+    const auto* const text = std::get_if<std::string>(&value);
+    const std::optional<int64_t> bytes = text != nullptr ? bytes_of_text(*text) : std::nullopt;
+    if (!bytes) refuse(rule);
+    return bytes_text(*bytes);
+  }
+
   ConfigValue operator()(const NumberOrTextRule& rule) const {
     if (const auto* number = std::get_if<int64_t>(&value)) {
       if (*number < rule.minimum || *number > rule.maximum) refuse(rule);
@@ -220,6 +235,39 @@ struct Checker {
 };
 
 }  // namespace
+
+namespace {
+
+constexpr std::array<std::pair<std::string_view, int64_t>, 5> kByteUnits{{
+    {"TiB", int64_t{1} << 40},
+    {"GiB", int64_t{1} << 30},
+    {"MiB", int64_t{1} << 20},
+    {"KiB", int64_t{1} << 10},
+    {"B", 1},
+}};
+
+}  // namespace
+
+std::string bytes_text(int64_t bytes) {
+  if (bytes == 0) return "0";
+  const auto unit = std::ranges::find_if(
+      kByteUnits, [&](const auto& known) { return bytes % known.second == 0; });
+  return fmt::format("{} {}", bytes / unit->second, unit->first);
+}
+
+std::optional<int64_t> bytes_of_text(std::string_view text) {
+  if (text == "0") return 0;
+  constexpr int64_t kMost = int64_t{1} << 60;
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || number < 0) return {};
+  std::string_view unit = text.substr(static_cast<size_t>(end - text.data()));
+  if (unit.starts_with(' ')) unit.remove_prefix(1);
+  for (const auto& [name, bytes] : kByteUnits) {
+    if (unit == name) return number < kMost / bytes ? std::optional(number * bytes) : std::nullopt;
+  }
+  return {};
+}
 
 std::string value_text(const ConfigValue& value) { return std::visit(ValueText{}, value); }
 

@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -69,6 +71,15 @@ struct NumberOrTextRule {
   int64_t maximum = 0;
   std::string texts;
 };
+/// Accepts a number of bytes as a text, such as "512 MiB": a whole number and one of the units B,
+/// KiB, MiB, GiB and TiB, or "0".
+struct BytesRule {};
+
+/// Returns the text of so many bytes, in the largest unit of which they are a whole number.
+std::string bytes_text(int64_t bytes);
+/// Returns the bytes of such a text; none if it is no such text, or if they are 2^60 or more.
+std::optional<int64_t> bytes_of_text(std::string_view text);
+
 /// Return the rules for one word of an enum and for a list of its words (for `absent`, see
 /// TextRule).
 template <Worded Enum>
@@ -80,7 +91,7 @@ ListRule word_list_rule() {
   return {words_of<Enum>()};
 }
 using Rule = std::variant<FlagRule, IntegerRule, NumberRule, TextRule, ListRule, NumbersRule,
-                          NumberOrTextRule>;
+                          NumberOrTextRule, BytesRule>;
 
 /// Returns what a rule accepts: `a whole number of at least 1`, `one of "cosine", "linear"`.
 std::string rule_text(const Rule& rule);

@@ -94,6 +94,13 @@ struct StageLayers {
   bool operator==(const StageLayers&) const = default;
 };
 
+/// A number of bytes, which files write as "512 MiB".
+struct ByteCount {
+  int64_t count = 0;
+
+  bool operator==(const ByteCount&) const = default;
+};
+
 /// The [parallel] section: the sizes of the mesh's axes, and the pipeline. Data parallelism uses
 /// all ranks that these sizes leave (see mesh_of()).
 struct ParallelSection {
@@ -114,6 +121,9 @@ struct ParallelSection {
   /// these groups are in the next one, and so on, up to the node. Gradients are summed level by
   /// level. Empty: as the ranks run on packages and machines (see find_levels()).
   std::vector<int64_t> levels;
+  bool overlap = true;  ///< whether communication runs beside computing (see overlap_step.h)
+  /// The bytes that results may take for that, beyond what the order as written takes.
+  ByteCount overlap_memory{int64_t{512} << 20};
 };
 
 /// All settings of a run, as in one TOML file.

@@ -41,7 +41,7 @@ std::vector<std::vector<Segment>> segment_orders(size_t programs, std::span<cons
   };
   for (const ListEntry& entry : list) {
     const auto* const action = std::get_if<Action>(&entry);
-    if (action == nullptr) continue;
+    if (action == nullptr || action->steps.begin > 0) continue;  // a later part of a segment
     TESSERA_CHECK(action->program >= 0 && action->program < static_cast<int>(programs),
                   "an action of program {} of {}", action->program, programs);
     const auto program = static_cast<size_t>(action->program);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -61,20 +62,24 @@ class CallLists {
   }
 
   void add(const Action& action) {
-    const auto [known, is_new] = segments_.try_emplace({action.program, action.segment});
-    if (is_new) known->second = write_segment(action);
+    const auto [known, is_new] = segments_.try_emplace(
+        {action.program, action.segment, action.steps.begin, action.steps.end});
+    if (is_new) known->second = write_steps(action);
     for (const auto& [list, part] : known->second) list->run(part);
   }
 
-  /// A part of each list in which a segment makes calls.
+  /// A part of each list in which steps of a segment make calls.
   using Parts = std::vector<std::pair<CallList*, int>>;
 
-  Parts write_segment(const Action& action) {
+  Parts write_steps(const Action& action) {
     const Program& program = executor_.program(action.program);
     const ProgramMemory& memory = executor_.plan().programs[static_cast<size_t>(action.program)];
     const auto segment = std::ranges::find(memory.order, action.segment) - memory.order.begin();
     Parts parts;
-    for (const int index : memory.nodes[static_cast<size_t>(segment)]) {
+    const std::vector<int>& nodes = memory.nodes[static_cast<size_t>(segment)];
+    const int end = std::min(action.steps.end, static_cast<int>(nodes.size()));
+    for (int step = action.steps.begin; step < end; ++step) {
+      const int index = nodes[static_cast<size_t>(step)];
       const Node& node = program.nodes()[static_cast<size_t>(index)];
       std::vector<CallList*> groups;
       for (Communicator* const group :
@@ -109,7 +114,7 @@ class CallLists {
   Executor& executor_;
   std::map<Communicator*, CallList> lists_;
   std::vector<Communicator*> order_;
-  std::map<std::pair<int, Segment>, Parts> segments_;  // by program
+  std::map<std::tuple<int, Segment, int, int>, Parts> segments_;  // by program and steps
 };
 
 }  // namespace

@@ -165,7 +165,7 @@ std::vector<ListEntry> StageList::for_plan() const {
         [&](const auto& known) {
           using Known = std::remove_cvref_t<decltype(known)>;
           if constexpr (std::is_same_v<Known, StageAction>) {
-            result.emplace_back(known.run);
+            result.insert(result.end(), known.runs().begin(), known.runs().end());
           } else if constexpr (std::is_same_v<Known, PassedBoundary>) {
             result.insert(result.end(), {known.to, known.from, end_of(known.to)});
           } else {

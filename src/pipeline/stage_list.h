@@ -26,6 +26,11 @@ struct ChunkProgram {
 struct StageAction {
   ChunkAction action;
   Action run;
+  /// What runs in its place: the parts of the segment, with steps of the update between them. Empty
+  /// if the segment runs as a whole.
+  std::vector<Action> parts = {};
+
+  std::span<const Action> runs() const { return parts.empty() ? std::span(&run, 1) : parts; }
 };
 /// A post or a wait.
 struct StageMessage {
@@ -57,6 +62,7 @@ using StageEntry = std::variant<StageAction, StageMessage, KeptBoundary, PassedB
 struct StageList {
   int micro_batches = 0;
   std::vector<StageEntry> entries;
+  int update_steps = 0;  ///< the steps of the update, from the first on, that the list has begun
 
   /// Returns the entries as plan_memory() takes them.
   std::vector<ListEntry> for_plan() const;

@@ -61,7 +61,7 @@ void StageRunner::follow(const StageAction& entry,
                          const std::function<void(const StageAction&)>& before) {
   timed(entry.action, [&] {
     before(entry);
-    executor_.run(entry.run);
+    for (const Action& action : entry.runs()) executor_.run(action);
   });
 }
 

@@ -11,6 +11,8 @@
 #include "config/pipeline_of.h"
 #include "pipeline/generate.h"
 #include "plan/balance_stages.h"
+#include "plan/early_sums.h"
+#include "plan/overlap_step.h"
 
 namespace tessera {
 namespace {
@@ -144,17 +146,22 @@ PipelineSchedule StepPrograms::step_schedule(int set, int micro_batches) const {
   return schedule->second;
 }
 
-StageList StepPrograms::step_list(int set, int micro_batches) const {
-  return stage_list(step_schedule(set, micro_batches), start.mesh().stage(start.rank()),
-                    chunk_programs(*this, set));
+StageList StepPrograms::step_list(int set, int micro_batches, bool begins_sums) const {
+  StageList result = stage_list(step_schedule(set, micro_batches),
+                                start.mesh().stage(start.rank()), chunk_programs(*this, set));
+  if (overlap_memory && begins_sums) {
+    tessera::begin_sums(result, list(), update_number(), *overlap_memory);
+  }
+  return result;
 }
 
-std::vector<StageList> StepPrograms::step_lists(int set) const {
+std::vector<StageList> StepPrograms::step_lists(int set, bool begins_sums) const {
   const auto& schedules = sets[static_cast<size_t>(set)].schedules;
-  if (schedules.empty()) return {step_list(set, 1)};
+  // In the list of one chunk, the last micro-batch differs from those before it.
+  if (schedules.empty()) return {step_list(set, 1, begins_sums), step_list(set, 2, begins_sums)};
   std::vector<StageList> result;
   for (const auto& [micro_batches, schedule] : schedules) {
-    result.push_back(step_list(set, micro_batches));
+    result.push_back(step_list(set, micro_batches, begins_sums));
   }
   return result;
 }
@@ -177,12 +184,19 @@ std::vector<ListEntry> StepPrograms::actions() const {
   const auto add = [&](const StageList& list) {
     std::ranges::move(list.for_plan(), std::back_inserter(result));
   };
-  add_whole(start_number());
-  std::ranges::for_each(step_lists(0), add);
-  add_whole(update_number());
+  const auto add_step = [&](const StageList& list) {
+    add_whole(start_number());
+    add(list);
+    result.emplace_back(
+        Action{.program = update_number(), .steps = {.begin = list.update_steps}});
+  };
   add_whole(rounding_number());
   for (int set = 0; set < std::ssize(sets); ++set) {
-    if (set > 0) std::ranges::for_each(step_lists(set), add);
+    // What the update of a step leaves at work is so when the next step begins.
+    const std::vector<StageList> lists = step_lists(set);
+    add_step(lists.front());
+    std::ranges::for_each(lists, add_step);
+    if (overlap_memory) std::ranges::for_each(step_lists(set, /*begins_sums=*/false), add_step);
     const auto& evaluation = sets[static_cast<size_t>(set)].evaluation;
     if (evaluation) add(evaluation->list(evaluation_number(set)));
   }
@@ -274,7 +288,10 @@ StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer,
   return step_programs(std::move(passes), std::move(model), optimizer, shard);
 }
 
-StepPrograms step_programs(const RunConfig& config, const MeshRank& mesh_rank) {
+namespace {
+
+/// Writes the programs of all phases in the order in which the model is written.
+StepPrograms written_programs(const RunConfig& config, const MeshRank& mesh_rank) {
   const std::vector<RunPhase> phases = phases_of(with_stage_layers(config, mesh_rank.mesh));
   const ShardPlan shard = shard_plan(config.shard, mesh_rank.mesh);
   WrittenPasses first = passes_of(phases.front().config, mesh_rank, shard);
@@ -294,6 +311,17 @@ StepPrograms step_programs(const RunConfig& config, const MeshRank& mesh_rank) {
   for (size_t i = 0; i < phases.size(); ++i) {
     add_schedule(programs.sets[static_cast<size_t>(programs.set_of_phase[i])], phases[i].config,
                  mesh_rank.mesh);
+  }
+  return programs;
+}
+
+}  // namespace
+
+StepPrograms step_programs(const RunConfig& config, const MeshRank& mesh_rank) {
+  StepPrograms programs = written_programs(config, mesh_rank);
+  if (config.parallel.overlap) {
+    overlap(programs, step_overlap(config).options,
+            [&](int rank) { return written_programs(config, {mesh_rank.mesh, rank}); });
   }
   return programs;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -39,6 +40,9 @@ struct StepPrograms {
   UpdateProgram update;      ///< runs after them
   Program rounding;          ///< rounds masters to weights after they were set
   std::vector<int> set_of_phase{0};  ///< by phase: the number of its set of passes
+  /// If set, the lists of steps begin sums of the update (see begin_sums()), whose results take so
+  /// many bytes at the most.
+  std::optional<int64_t> overlap_memory = {};
 
   /// Returns the programs; the functions below return their numbers, the indices in this list.
   std::vector<const Program*> list() const;
@@ -57,17 +61,17 @@ struct StepPrograms {
   /// Returns the schedule of a step of so many micro-batches. Throws InternalError if there is
   /// none.
   PipelineSchedule step_schedule(int set, int micro_batches) const;
-  /// Returns what this rank does with the micro-batches of a step, by step_schedule().
-  StageList step_list(int set, int micro_batches) const;
+  /// Returns what this rank does with the micro-batches of a step, by step_schedule(). The list
+  /// begins sums of the update if the programs overlap, unless `begins_sums` is false.
+  StageList step_list(int set, int micro_batches, bool begins_sums = true) const;
+  /// Returns these lists, by the number of micro-batches.
+  std::vector<StageList> step_lists(int set, bool begins_sums = true) const;
 
   /// Returns the lists of the steps and evaluations of all phases.
   std::vector<StageList> stage_lists() const;
-  /// Returns all that the rank does, as plan_memory() takes it: the start, the passes of a step,
-  /// the update, the rounding, evaluations, and the passes of further phases.
+  /// Returns all that the rank does, as plan_memory() takes it: the rounding, then the steps of all
+  /// phases, each with the start, the passes and the update, and their evaluations.
   std::vector<ListEntry> actions() const;
-
- private:
-  std::vector<StageList> step_lists(int set) const;  // by the number of micro-batches
 };
 
 /// Writes the programs around passes, without an evaluation. `model` is the outline of the whole

@@ -1,6 +1,7 @@
 #include "program/program.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 
@@ -47,6 +48,29 @@ Value Program::find(std::string_view name) const {
   const auto found = std::ranges::find(values_, name, &ValueInfo::name);
   TESSERA_CHECK(found != values_.end(), "no value is named {}", name);
   return Value{static_cast<int>(found - values_.begin())};
+}
+
+void Program::reorder(std::span<const int> order) {
+  std::vector<Node> nodes;
+  std::vector<bool> is_taken(nodes_.size(), false);
+  std::vector<bool> is_unmade(values_.size(), false);
+  for (const Node& node : nodes_) {
+    for (const Value output : node.outputs) is_unmade[static_cast<size_t>(output.id)] = true;
+  }
+  for (const int index : order) {
+    TESSERA_CHECK(index >= 0 && index < std::ssize(nodes_) && !is_taken[static_cast<size_t>(index)],
+                  "node {} of {} is in the new order twice, or is none", index, nodes_.size());
+    is_taken[static_cast<size_t>(index)] = true;
+    const Node& node = nodes.emplace_back(std::move(nodes_[static_cast<size_t>(index)]));
+    for (const Value input : node.inputs) {
+      TESSERA_CHECK(!input || !is_unmade[static_cast<size_t>(input.id)],
+                    "{} is used before it is made in the new order of nodes", info(input).name);
+    }
+    for (const Value output : node.outputs) is_unmade[static_cast<size_t>(output.id)] = false;
+  }
+  TESSERA_CHECK(nodes.size() == nodes_.size(), "{} of {} nodes in the new order", nodes.size(),
+                nodes_.size());
+  nodes_ = std::move(nodes);
 }
 
 std::vector<Spec> Program::specs(std::span<const Value> values) const {

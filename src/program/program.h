@@ -139,6 +139,10 @@ class Program {
   /// Returns the value of that name. Throws InternalError if there is none.
   Value find(std::string_view name) const;
 
+  /// Puts the nodes into another order, in which they run from now on. `order` has their indices.
+  /// Throws InternalError unless it has each of them once, and each value is made before it is used.
+  void reorder(std::span<const int> order);
+
   /// Returns the specs of these values, in the same order.
   std::vector<Spec> specs(std::span<const Value> values) const;
 

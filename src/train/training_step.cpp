@@ -54,7 +54,10 @@ void TrainingStep::begin(std::span<const Batch> micro_batches) {
 
 void TrainingStep::forward_backward(std::span<const Batch> parts, std::span<const Batch> wholes) {
   const int count = static_cast<int>(parts.size());
-  if (list_.micro_batches != count) list_ = programs_.step_list(set_, count);
+  if (list_.micro_batches != count || list_begins_sums_ != begins_sums_) {
+    list_ = programs_.step_list(set_, count, begins_sums_);
+    list_begins_sums_ = begins_sums_;
+  }
   begin(wholes);
   runner_.run(list_, [&](const StageAction& action) {
     if (action.action.kind == ActionKind::forward) {
@@ -95,7 +98,7 @@ double TrainingStep::update(const OptimizerConfig& config, const WeightUpdate& u
                clip_norm(config, course_step));
   write_scalar(executor_, executor_.tensor(program.step, number), static_cast<double>(update.step));
   if (inputs_written_) inputs_written_({.program = number});
-  executor_.run({.segment = Segment::whole, .program = number});
+  executor_.run({.program = number, .steps = {.begin = list_.update_steps}});
   return rate;
 }
 

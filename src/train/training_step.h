@@ -65,13 +65,17 @@ class TrainingStep {
 
   /// Sets main gradients and sums to zero, and runs the passes of each micro-batch, in the order of
   /// the stage's list. Afterwards the store's main gradients are this rank's part of the gradients
-  /// of the mean loss over all `micro_batches`.
+  /// of the mean loss over all `micro_batches`, or sums of these parts (see set_begins_sums()).
   void forward_backward(std::span<const Batch> micro_batches) {
     forward_backward(micro_batches, micro_batches);
   }
   /// Does so for parts of micro-batches: the losses are divided by the targets and tokens of the
   /// whole ones.
   void forward_backward(std::span<const Batch> parts, std::span<const Batch> wholes);
+
+  /// Sets whether the list also begins the sums of gradients over ranks that it can begin. It does,
+  /// unless this is called: then the main gradients are those sums, or on the way to them.
+  void set_begins_sums(bool begins) { begins_sums_ = begins; }
 
   /// Sets the number of micro-batches that the run has done, from which later ones are counted.
   void set_micro_batches(int64_t done) { micro_batches_ = done; }
@@ -130,6 +134,8 @@ class TrainingStep {
   const ParameterStore& store_;
   StageRunner runner_;
   StageList list_;                   // of the last number of micro-batches
+  bool begins_sums_ = true;
+  bool list_begins_sums_ = true;  // whether list_ does
   std::vector<BatchInputs> inputs_;  // by chunk
   Trace* trace_ = nullptr;
   std::function<void(const BegunRun& run)> inputs_written_;

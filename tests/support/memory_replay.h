@@ -31,6 +31,7 @@ class MemoryReplay {
   std::vector<std::string> run(std::span<const Action> actions) {
     own_kept_values();
     for (const Action& action : actions) follow(action);
+    while (!pending_.empty()) end(*pending_.begin());
     check_kept_values();
     return lost_;
   }
@@ -110,59 +111,101 @@ class MemoryReplay {
     const ProgramMemory& memory = plan_.programs[static_cast<size_t>(action.program)];
     const int frame = memory.frames.at(action.micro_batch);
     const auto segment =
-        static_cast<size_t>(std::ranges::find(memory.order, action.segment) - memory.order.begin());
-    for (const Value input : memory.inputs.at(segment)) write(action.program, frame, input);
-    std::set<int> made;
-    pending_.clear();
-    const Program& of = *programs_[static_cast<size_t>(action.program)];
-    for (size_t step = 0; step < memory.nodes[segment].size(); ++step) {
-      const int node = memory.nodes[segment][step];
-      const Lane lane = of.nodes()[static_cast<size_t>(node)].operation->lane();
-      if (lane == Lane::compute) end(action.program, frame, memory.joins[segment], step);
-      run_node(action.program, frame, node);
-      if (lane != Lane::compute) pending_[static_cast<int>(step)] = node;
-      for (const Value output : programs_[static_cast<size_t>(action.program)]
-                                    ->nodes()[static_cast<size_t>(node)]
-                                    .outputs) {
-        made.insert(output.id);
+        static_cast<int>(std::ranges::find(memory.order, action.segment) - memory.order.begin());
+    const auto& nodes = memory.nodes[static_cast<size_t>(segment)];
+    const int end = std::min(action.steps.end, static_cast<int>(nodes.size()));
+    if (action.steps.begin == 0) {
+      if (segment == 0) end_frame(action.program, frame);
+      made_.clear();
+      for (const Value input : memory.inputs.at(static_cast<size_t>(segment))) {
+        write(action.program, frame, input);
       }
     }
-    end_all(action.program, frame);
-    const Program& program = of;
-    for (const Value output : program.outputs()) {  // the caller reads them now
-      const bool due = made.contains(program.base(output).id) || made.contains(output.id);
+    const Program& of = *programs_[static_cast<size_t>(action.program)];
+    for (int step = action.steps.begin; step < end; ++step) {
+      const Step now{action.program, frame, segment, step};
+      const Node& node = node_of(now);
+      if (lane_of(now) == Lane::compute) end_awaited_by(now);
+      run_node(action.program, frame, nodes[static_cast<size_t>(step)]);
+      if (lane_of(now) != Lane::compute) pending_.insert(now);
+      for (const Value output : node.outputs) made_.insert({action.program, output.id});
+    }
+    if (end < std::ssize(nodes)) return;
+    const LaneSteps& at_end = memory.joins[static_cast<size_t>(segment)].at_end;
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      if (at_end[lane] >= 0) end_up_to({action.program, frame, segment, at_end[lane]});
+    }
+    for (const Value output : of.outputs()) {  // the caller reads them now
+      const bool due = made_.contains({action.program, of.base(output).id}) ||
+                       made_.contains({action.program, output.id});
       if (due && !holds(action.program, frame, output)) {
         lose("output", action.program, output, "its segment's end");
       }
     }
   }
 
-  /// Ends what a step of the compute lane waits for, and what those steps have waited for: also all
-  /// that is before them on their lanes.
-  void end(int p, int frame, const Joins& joins, size_t step) {
-    for (size_t lane = 0; lane < kLanes; ++lane) {
-      const int awaited = joins.awaited[step][lane];
-      const auto is_of_lane = [&](int node) {
-        const auto& nodes = programs_[static_cast<size_t>(p)]->nodes();
-        return nodes[static_cast<size_t>(node)].operation->lane() == static_cast<Lane>(lane);
-      };
-      std::vector<int> ended;
-      for (const auto& [other, node] : pending_) {
-        if (other <= awaited && is_of_lane(node)) ended.push_back(other);
-      }
-      for (const int other : ended) {
-        const auto found = pending_.find(other);
-        if (found == pending_.end()) continue;
-        check_operands(p, frame, found->second);
-        pending_.erase(found);
-        end(p, frame, joins, static_cast<size_t>(other));
+  /// A step of a segment in a frame.
+  struct Step {
+    int program = 0;
+    int frame = 0;
+    int segment = 0;
+    int step = 0;
+    auto operator<=>(const Step&) const = default;
+  };
+
+  const Node& node_of(const Step& step) const {
+    const auto p = static_cast<size_t>(step.program);
+    const auto& nodes = plan_.programs[p].nodes[static_cast<size_t>(step.segment)];
+    return programs_[p]->nodes()[static_cast<size_t>(nodes[static_cast<size_t>(step.step)])];
+  }
+  Lane lane_of(const Step& step) const { return node_of(step).operation->lane(); }
+
+  /// Ends what a step waits for, and what those steps have waited for.
+  void end_awaited_by(const Step& step) {
+    const Joins& joins = plan_.programs[static_cast<size_t>(step.program)]
+                             .joins[static_cast<size_t>(step.segment)];
+    for (const int awaited : joins.awaited[static_cast<size_t>(step.step)]) {
+      if (awaited >= 0) end_up_to({step.program, step.frame, step.segment, awaited});
+    }
+    const auto& late = plan_.late_waits[static_cast<size_t>(step.program)]
+                                       [static_cast<size_t>(step.segment)]
+                                       [static_cast<size_t>(step.step)];
+    for (const LateWait& wait : late) {
+      const OutlastingStep& of = plan_.outlasting[static_cast<size_t>(wait.outlasting)];
+      const std::set<Step> pending = pending_;
+      for (const Step& other : pending) {
+        const bool is_it = other.program == of.program && other.segment == of.segment_index &&
+                           other.step == of.step;
+        if (is_it && (!wait.same_frame || other.frame == step.frame)) end(other);
       }
     }
   }
 
-  void end_all(int p, int frame) {
-    for (const auto& [step, node] : pending_) check_operands(p, frame, node);
-    pending_.clear();
+  /// Ends a step and those before it on its lane, of the same segment.
+  void end_up_to(const Step& last) {
+    const std::set<Step> pending = pending_;
+    for (const Step& step : pending) {
+      const bool is_before = step.program == last.program && step.frame == last.frame &&
+                             step.segment == last.segment && step.step <= last.step;
+      if (is_before && lane_of(step) == lane_of(last)) end(step);
+    }
+  }
+
+  void end(const Step& step) {
+    if (pending_.erase(step) == 0) return;
+    const auto p = static_cast<size_t>(step.program);
+    check_operands(step.program, step.frame,
+                   plan_.programs[p].nodes[static_cast<size_t>(step.segment)]
+                                          [static_cast<size_t>(step.step)]);
+    end_awaited_by(step);
+  }
+
+  /// Ends what an earlier micro-batch has left at work in a frame.
+  void end_frame(int program, int frame) {
+    const std::set<Step> pending = pending_;
+    for (const Step& step : pending) {
+      if (step.program == program && step.frame == frame) end(step);
+    }
   }
 
   /// Checks that a node's operands and its workspace are as it left them.
@@ -239,7 +282,8 @@ class MemoryReplay {
   const MemoryPlan& plan_;
   std::vector<int> owners_;  // by line
   std::map<Owner, int> numbers_;
-  std::map<int, int> pending_;  // by step: the nodes of other lanes that compute has not awaited
+  std::set<Step> pending_;  // of other lanes, which the compute lane has not awaited
+  std::set<std::pair<int, int>> made_;  // by the segment that runs: programs and ids of values
   std::vector<std::string> lost_;
 };
 

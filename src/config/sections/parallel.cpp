@@ -29,6 +29,14 @@ struct Stored<StageLayers> {
   }
 };
 
+template <>
+struct Stored<ByteCount> {
+  static ConfigValue to_value(const ByteCount& field) { return bytes_text(field.count); }
+  static ByteCount to_field(const ConfigValue& value) {
+    return {bytes_of_text(std::get<std::string>(value)).value()};
+  }
+};
+
 ConfigSection parallel_section() {
   using namespace effects;
   return SectionWriter("parallel", &RunConfig::parallel,
@@ -76,6 +84,11 @@ ConfigSection parallel_section() {
            "gradients are summed within pairs, then within nodes, then among them; empty: as the "
            "run's processes are on packages and machines; only the number of all ranks: in one "
            "step")
+      .key("overlap", &ParallelSection::overlap, FlagRule{}, {several_ranks, true},
+           "put operations into an order in which communication runs beside computing, and begin "
+           "the sums of gradients within the last backward pass; the results keep their bits")
+      .key("overlap_memory", &ParallelSection::overlap_memory, BytesRule{}, {overlaps, "512 MiB"},
+           "bytes that results may take for that, beyond those of the order as it was written")
       .section();
 }
 

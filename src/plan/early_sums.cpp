@@ -1,0 +1,225 @@
+#include "plan/early_sums.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "base/error.h"
+#include "tensor/alignment.h"
+
+namespace tessera {
+namespace {
+
+/// The kind and the name of a value that is kept between actions, which all programs share.
+using KeptName = std::pair<ValueKind, std::string>;
+
+bool is_kept(const ValueInfo& info) {
+  return info.kind != ValueKind::input && info.kind != ValueKind::computed;
+}
+
+/// Returns the kept values that a node reads or writes.
+std::set<KeptName> kept_values(const Program& program, const Node& node) {
+  std::set<KeptName> result;
+  for (const auto* values : {&node.inputs, &node.outputs}) {
+    for (const Value value : *values) {
+      const ValueInfo& info = program.info(program.base(value));
+      if (is_kept(info)) result.emplace(info.kind, info.name);
+    }
+  }
+  return result;
+}
+
+bool may_be_early(const Program& update, const Node& node) {
+  if (node.operation->lane() != Lane::reductions) return false;
+  const Axis pipeline = update.mesh().pipeline();
+  const auto crosses_stages = [&](const std::vector<Axis>& axes) {
+    return std::ranges::find(axes, pipeline) != axes.end() && update.mesh().size(pipeline) > 1;
+  };
+  return std::ranges::none_of(node.operation->group_axes(), crosses_stages) &&
+         std::ranges::all_of(node.inputs,
+                             [&](Value input) { return is_kept(update.info(update.base(input))); });
+}
+
+/// Returns whether a node of the update may run before those that were before it: none of them
+/// changes what it uses, or uses what it changes.
+bool may_pass(const Program& update, const Node& node, std::span<const Node* const> before) {
+  const std::set<KeptName> own = kept_values(update, node);
+  return std::ranges::all_of(before, [&](const Node* other) {
+    return std::ranges::none_of(kept_values(update, *other),
+                                [&](const KeptName& name) { return own.contains(name); });
+  });
+}
+
+/// The steps of a list that use kept values last.
+class LastUses {
+ public:
+  LastUses(std::span<const Program* const> programs, const StageList& list)
+      : programs_(programs) {
+    // The passes of the last micro-batch use all that any micro-batch does.
+    for (int entry = static_cast<int>(std::ssize(list.entries)) - 1; entry >= 0; --entry) {
+      const auto* const action = std::get_if<StageAction>(&list.entries[static_cast<size_t>(entry)]);
+      if (action == nullptr || !seen_.emplace(action->run.program, action->run.segment).second) {
+        continue;
+      }
+      add(action->run, entry);
+    }
+  }
+
+  /// Returns the last step that uses one of the values; before the list if none does.
+  std::pair<int, int> of(const std::set<KeptName>& names) const {
+    std::pair<int, int> last{0, -1};
+    for (const KeptName& name : names) {
+      const auto found = uses_.find(name);
+      if (found != uses_.end()) last = std::max(last, found->second);
+    }
+    return last;
+  }
+
+ private:
+  void add(const Action& action, int entry) {
+    const Program& program = *programs_[static_cast<size_t>(action.program)];
+    const std::vector<int> nodes = segment_nodes(program, action.segment);
+    for (int step = 0; step < std::ssize(nodes); ++step) {
+      const Node& node = program.nodes()[static_cast<size_t>(nodes[static_cast<size_t>(step)])];
+      for (const KeptName& name : kept_values(program, node)) {
+        std::pair<int, int>& last = uses_.try_emplace(name, 0, -1).first->second;
+        last = std::max(last, {entry, step});
+      }
+    }
+  }
+
+  std::span<const Program* const> programs_;
+  std::set<std::pair<int, Segment>> seen_;  // programs and their segments
+  std::map<KeptName, std::pair<int, int>> uses_;
+};
+
+int64_t result_bytes(const Program& program, const Node& node) {
+  int64_t bytes = 0;
+  for (const Value output : node.outputs) {
+    if (!program.info(output).view) bytes += aligned_bytes(program.spec(output).bytes());
+  }
+  return bytes;
+}
+
+/// The actions of one entry while steps of the update are put between them.
+class EntryParts {
+ public:
+  explicit EntryParts(StageAction& entry) : entry_(entry) {}
+
+  /// Lets a part of the update run before a step of the entry's segment.
+  void insert(int step, const Action& part) {
+    if (step > begin_) {
+      Action before = entry_.run;
+      before.steps = {.begin = begin_, .end = step};
+      entry_.parts.push_back(before);
+      begin_ = step;
+    }
+    if (!entry_.parts.empty() && entry_.parts.back().program == part.program) {
+      entry_.parts.back().steps.end = part.steps.end;
+    } else {
+      entry_.parts.push_back(part);
+    }
+  }
+
+  void end() {
+    if (entry_.parts.empty()) return;
+    Action rest = entry_.run;
+    rest.steps.begin = begin_;
+    entry_.parts.push_back(rest);
+  }
+
+ private:
+  StageAction& entry_;
+  int begin_ = 0;  // the first step of the segment that is in no part yet
+};
+
+}  // namespace
+
+std::vector<EarlySum> find_early_sums(std::span<const Program* const> programs,
+                                      const Program& update, const StageList& list) {
+  std::vector<EarlySum> result;
+  std::vector<const Node*> before;  // of the update, those that do not begin early
+  const std::vector<int> nodes = segment_nodes(update, Segment::whole);
+  const LastUses last_uses(programs, list);
+  for (int step = 0; step < std::ssize(nodes); ++step) {
+    const Node& node = update.nodes()[static_cast<size_t>(nodes[static_cast<size_t>(step)])];
+    if (may_be_early(update, node) && may_pass(update, node, before)) {
+      const auto [entry, entry_step] = last_uses.of(kept_values(update, node));
+      result.push_back({.step = step, .entry = entry, .entry_step = entry_step});
+    } else {
+      before.push_back(&node);
+    }
+  }
+  std::ranges::stable_sort(result, {}, [](const EarlySum& sum) {
+    return std::pair(sum.entry, sum.entry_step);
+  });
+  return result;
+}
+
+void put_first(Program& update, std::span<const EarlySum> sums) {
+  const std::vector<int> steps = segment_nodes(update, Segment::whole);
+  std::vector<int> order;
+  std::set<int> taken;
+  const auto take = [&](int node) {
+    if (taken.insert(node).second) order.push_back(node);
+  };
+  std::map<int, int> maker;  // by value: the node that makes it
+  for (int node = 0; node < std::ssize(update.nodes()); ++node) {
+    for (const Value output : update.nodes()[static_cast<size_t>(node)].outputs) {
+      maker[output.id] = node;
+    }
+  }
+  for (const EarlySum& sum : sums) {
+    const int node = steps[static_cast<size_t>(sum.step)];
+    for (const Value input : update.nodes()[static_cast<size_t>(node)].inputs) {
+      if (const auto made = maker.find(input.id); made != maker.end()) take(made->second);  // a view
+    }
+    take(node);
+  }
+  for (int node = 0; node < std::ssize(update.nodes()); ++node) take(node);
+  update.reorder(order);
+}
+
+void begin_sums(StageList& list, std::span<const Program* const> programs, int update_number,
+                int64_t memory) {
+  const Program& update = *programs[static_cast<size_t>(update_number)];
+  const std::vector<int> nodes = segment_nodes(update, Segment::whole);
+  std::vector<EarlySum> sums = find_early_sums(programs, update, list);
+  std::ranges::sort(sums, {}, &EarlySum::step);
+  std::map<int, EntryParts> parts;  // by entry
+  std::pair<int, int> at{0, 0};  // where the next sum may begin: an entry, and a step of it
+  for (const EarlySum& sum : sums) {
+    if (sum.step != list.update_steps) break;  // the sums that begin early are the first steps
+    memory -= result_bytes(update, update.nodes()[static_cast<size_t>(
+                                       nodes[static_cast<size_t>(sum.step)])]);
+    if (memory < 0) break;
+    at = std::max(at, {sum.entry, sum.entry_step + 1});
+    const auto action_at = [&]() -> StageAction* {
+      return at.first < std::ssize(list.entries)
+                 ? std::get_if<StageAction>(&list.entries[static_cast<size_t>(at.first)])
+                 : nullptr;
+    };
+    const auto step_count = [&](const StageAction& action) {
+      return std::ssize(segment_nodes(*programs[static_cast<size_t>(action.run.program)],
+                                      action.run.segment));
+    };
+    while (at.first < std::ssize(list.entries)) {
+      const StageAction* const action = action_at();
+      if (action != nullptr && at.second < step_count(*action)) break;
+      at = {at.first + 1, 0};
+    }
+    StageAction* const action = action_at();
+    if (action == nullptr) break;
+    parts.try_emplace(at.first, *action)
+        .first->second.insert(at.second,
+                              {.program = update_number,
+                               .steps = {.begin = sum.step, .end = sum.step + 1}});
+    ++list.update_steps;
+  }
+  for (auto& [entry, of_entry] : parts) of_entry.end();
+}
+
+}  // namespace tessera

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "config/run_config.h"
+#include "engine/overlap.h"
+#include "plan/programs.h"
+
+namespace tessera {
+
+/// Returns the seconds of a node on a machine that stands for the accelerators of today: products
+/// at 400 TFLOP/s in bf16 and a fourth of that otherwise, memory at 3 TB/s, and calls of other
+/// ranks that take 10 µs and then send 50 GB/s. Orders go by these numbers if none were measured.
+/// They depend on what a node costs on average over the ranks.
+double nominal_seconds(const Program& program, const Node& node);
+
+/// How the programs of a step are put into an order in which communication runs beside computing.
+struct StepOverlap {
+  OverlapOptions options;
+  std::string times;  ///< where the seconds come from, for people: "hardware.json"
+};
+
+/// Returns how a configuration overlaps. The seconds are those of run.hardware if that file has
+/// rates of collectives, and nominal ones otherwise. Throws Error if the file cannot be read.
+StepOverlap step_overlap(const RunConfig& config);
+
+/// Puts the nodes of each chunk and its evaluation into such an order, and lets the lists of steps
+/// begin the update's sums early (see overlap() and begin_sums()). Programs of one rank stay as they
+/// are. `programs_of` returns the step's programs of another rank, before they were overlapped. It
+/// is called if ranks of a stage may hold pieces of different sizes: all of them then take the order
+/// of the first one.
+void overlap(StepPrograms& programs, const OverlapOptions& options,
+             const std::function<StepPrograms(int rank)>& programs_of);
+
+}  // namespace tessera
