@@ -213,6 +213,11 @@ std::vector<int> segment_nodes(const Program& program, Segment segment) {
   return result;
 }
 
+bool Joins::outlasts(int step, int end) const {
+  if (end == std::ssize(busy_until)) return std::ranges::binary_search(outlasting, step);
+  return busy_until[static_cast<size_t>(step)] >= end - 1;
+}
+
 Joins find_joins(const Program& program, std::span<const int> nodes) {
   return JoinFinder(program, nodes).find();
 }

@@ -92,6 +92,10 @@ struct Joins {
   LaneSteps at_end = kNoSteps;
   /// The steps that may be at work when the segment has ended, ascending.
   std::vector<int> outlasting;
+
+  /// Returns whether a step of another lane than `compute` may be at work when an action has ended
+  /// that runs the segment's steps up to `end`.
+  bool outlasts(int step, int end) const;
 };
 
 /// Returns the joins of nodes that run in this order. A node waits for a node of another lane if
@@ -99,11 +103,12 @@ struct Joins {
 /// after all earlier nodes of the compute lane.
 Joins find_joins(const Program& program, std::span<const int> nodes);
 
-/// A step that may be at work when its segment has ended.
+/// A step that may be at work when its action has ended.
 struct OutlastingStep {
   int program = 0;
   int segment_index = 0;  ///< in ProgramMemory::order
   int step = 0;
+  int known_at = 0;  ///< the first step of its segment that knows it to be done; there may be none
   Lane lane = Lane::reductions;
 };
 

@@ -76,7 +76,7 @@ std::unique_ptr<Graph> DeviceLanes::capture(const std::function<void()>& enqueue
   return compute_->end_capture();
 }
 
-void CapturedActions::run(const FrameStep& action, DeviceLanes& lanes,
+void CapturedActions::run(const FrameSteps& action, DeviceLanes& lanes,
                           const std::function<void()>& enqueue) {
   Recording& recording = recordings_[action];
   if (!recording.has_run) {

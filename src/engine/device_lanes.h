@@ -73,7 +73,16 @@ class DeviceLanes {
   bool captures_ = false;
 };
 
-/// The graphs of an executor's actions on an accelerator, by their first steps. The actions of all
+/// The steps of a segment in a frame that one action runs.
+struct FrameSteps {
+  FrameSegment segment;
+  int begin = 0;
+  int end = 0;
+
+  auto operator<=>(const FrameSteps&) const = default;  // NOLINT(modernize-use-nullptr)
+};
+
+/// The graphs of an executor's actions on an accelerator. The actions of all
 /// micro-batches that use a frame one after the other do the same work there. The plan fixes all
 /// addresses that an action uses, so a graph that was captured once is valid for all later runs.
 class CapturedActions {
@@ -82,7 +91,7 @@ class CapturedActions {
   /// because operations create what they keep (such as libraries' plans) in their first run. The
   /// second run captures a graph and launches it, and later runs launch that graph. If a capture
   /// fails, its error is thrown, and the next run captures again.
-  void run(const FrameStep& action, DeviceLanes& lanes, const std::function<void()>& enqueue);
+  void run(const FrameSteps& action, DeviceLanes& lanes, const std::function<void()>& enqueue);
 
  private:
   struct Recording {
@@ -90,7 +99,7 @@ class CapturedActions {
     std::unique_ptr<Graph> graph;  // null before the second run
   };
 
-  std::map<FrameStep, Recording> recordings_;
+  std::map<FrameSteps, Recording> recordings_;
 };
 
 }  // namespace tessera

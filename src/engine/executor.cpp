@@ -302,12 +302,14 @@ std::vector<StepAtWork> Executor::users_of(const Tensor& tensor) const {
     const auto program = static_cast<size_t>(of.segment.program);
     const Frame& frame = frames_[program][static_cast<size_t>(of.segment.frame)];
     const std::vector<int>& nodes = plan_.programs[program].nodes[of.segment.segment_index];
-    const Node& node =
-        programs_[program]->nodes()[static_cast<size_t>(nodes[static_cast<size_t>(of.step)])];
+    const int index = nodes[static_cast<size_t>(of.step)];
+    const Node& node = programs_[program]->nodes()[static_cast<size_t>(index)];
     const auto uses = [&](Value value) {
       return overlap(frame.values[static_cast<size_t>(value.id)], tensor);
     };
-    if (std::ranges::any_of(node.inputs, uses) || std::ranges::any_of(node.outputs, uses)) {
+    const Tensor& workspace = frame.workspaces[static_cast<size_t>(index)];
+    if (std::ranges::any_of(node.inputs, uses) || std::ranges::any_of(node.outputs, uses) ||
+        (workspace.defined() && overlap(workspace, tensor))) {
       users.push_back(step);
     }
   }
@@ -336,11 +338,7 @@ const Node& Executor::node_of(const Piece& piece, int step) const {
 
 bool Executor::outlasts(const Piece& piece, int step) const {
   if (lane_of(piece, step) == Lane::compute) return false;
-  const Joins& joins = joins_of(piece);
-  if (piece.end_step == std::ssize(joins.busy_until)) {
-    return std::ranges::binary_search(joins.outlasting, step);
-  }
-  return joins.busy_until[static_cast<size_t>(step)] >= piece.end_step - 1;
+  return joins_of(piece).outlasts(step, piece.end_step);
 }
 
 Executor::Piece Executor::begin_action(const Action& action, int frame_index) {
@@ -458,6 +456,8 @@ void Executor::follow_step_at_work(const Piece& piece, int step,
                                    std::span<const StepAtWork> awaited) {
   if (lane_of(piece, step) == Lane::compute) {
     for (const StepAtWork other : awaited) at_work_.end(other);
+    at_work_.end_known_at(static_cast<int>(piece.program), static_cast<int>(piece.frame),
+                          static_cast<int>(piece.segment), step);
   } else {
     at_work_.begin(static_cast<int>(piece.program), static_cast<int>(piece.frame),
                    static_cast<int>(piece.segment), step);
@@ -477,7 +477,8 @@ void Executor::run_on_device(const Piece& piece) {
     lanes_->join_all();
   };
   if (uses_graphs()) {
-    captured_.run({piece.frame_segment(), piece.begin_step}, *lanes_, enqueue_awaited);
+    captured_.run({piece.frame_segment(), piece.begin_step, piece.end_step}, *lanes_,
+                  enqueue_awaited);
     enqueue(/*outlasting=*/true);
   } else {
     for (int step = piece.begin_step; step < piece.end_step; ++step) enqueue_step(piece, step);
@@ -524,7 +525,10 @@ std::vector<FrameStep> Executor::late_steps(const Piece& piece, int step) const 
     const auto frames = static_cast<int>(frames_[static_cast<size_t>(of.program)].size());
     for (int frame = 0; frame < frames; ++frame) {
       if (wait.same_frame && frame != static_cast<int>(piece.frame)) continue;
-      result.push_back(frame_step({wait.outlasting, frame}));
+      const FrameStep other = frame_step({wait.outlasting, frame});
+      const bool is_of_this_action =
+          other.segment == piece.frame_segment() && other.step >= piece.begin_step;
+      if (!is_of_this_action) result.push_back(other);
     }
   }
   return result;
@@ -621,7 +625,18 @@ void Executor::set_trace(Trace* trace) {
   }
 }
 
+void Executor::set_finite_check(FiniteCheck* check) {
+  if (host_lanes_) synchronize();  // the lanes read it
+  finite_check_ = check;
+}
+
+void Executor::set_observer(Observer observer) {
+  if (host_lanes_) synchronize();
+  observer_ = std::move(observer);
+}
+
 void Executor::set_node_seconds(NodeSeconds seconds) {
+  if (host_lanes_) synchronize();
   TESSERA_CHECK(on_host(), "nodes of an accelerator take their own time");
   node_seconds_ = std::move(seconds);
 }

@@ -120,14 +120,14 @@ class Executor {
   /// Checks every node that runs from now on, up to the first one with a value that is not finite;
   /// null ends that. Nodes also run after a value that is not finite, so that collectives complete
   /// on all ranks. On the processor all lanes run on the caller's thread meanwhile.
-  void set_finite_check(FiniteCheck* check) { finite_check_ = check; }
+  void set_finite_check(FiniteCheck* check);
   /// Sets a function that is called with the outputs of each node after Operation::run(); an empty
   /// one ends that. On the processor all lanes then run on the caller's thread. On an accelerator
   /// the node's work may still be running, and the launch of a captured graph calls nothing (see
   /// set_graphs()).
   using Observer =
       std::function<void(const Program& program, const Node& node, std::span<const Tensor>)>;
-  void set_observer(Observer observer) { observer_ = std::move(observer); }
+  void set_observer(Observer observer);
   /// Makes nodes of the compute lane take time instead of running, from now on: as many seconds as
   /// the function says; a node for which it has no time computes. An empty function ends that.
   /// Nodes of other lanes run, on whatever values there are. So computed values have no meaning,

@@ -16,6 +16,9 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <limits>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include "base/error.h"
@@ -67,7 +70,7 @@ class Planner {
         target_(target),
         given_(given),
         lifetimes_(lifetimes_of(programs, list)),
-        plan_(describe_programs()),
+        plan_(describe_programs(list)),
         timeline_(programs, lifetimes_, plan_, list) {}
 
   MemoryPlan plan() {
@@ -110,14 +113,14 @@ class Planner {
   }
 
   /// Returns the part of a plan that says what the programs are: without frames and offsets.
-  MemoryPlan describe_programs() const {
+  MemoryPlan describe_programs(std::span<const ListEntry> list) const {
     MemoryPlan plan;
     std::vector<std::vector<std::vector<int>>> nodes;
     for (size_t i = 0; i < programs_.size(); ++i) {
       plan.programs.push_back(describe_program(i));
       nodes.push_back(lifetimes_[i].nodes);
-      add_outlasting(static_cast<int>(i), plan.outlasting);
     }
+    plan.outlasting = outlasting_steps(list);
     plan.late_waits = find_late_waits(programs_, nodes, plan.outlasting);
     return plan;
   }
@@ -152,16 +155,40 @@ class Planner {
     return memory;
   }
 
-  void add_outlasting(int program, std::vector<OutlastingStep>& outlasting) const {
-    const Lifetimes& lifetimes = lifetimes_[static_cast<size_t>(program)];
-    for (size_t segment = 0; segment < lifetimes.joins.size(); ++segment) {
-      for (const int step : lifetimes.joins[segment].outlasting) {
-        outlasting.push_back({.program = program,
-                              .segment_index = static_cast<int>(segment),
-                              .step = step,
-                              .lane = lane_of(static_cast<size_t>(program), segment, step)});
+  /// Returns the steps that outlast an action of the list.
+  std::vector<OutlastingStep> outlasting_steps(std::span<const ListEntry> list) const {
+    std::set<std::tuple<int, int, int>> found;  // program, segment, step
+    std::set<std::tuple<int, int, int, int>> seen;  // program, segment, steps
+    for (const ListEntry& entry : list) {
+      const auto* const action = std::get_if<Action>(&entry);
+      if (action == nullptr) continue;
+      const Lifetimes& lifetimes = lifetimes_[static_cast<size_t>(action->program)];
+      const auto segment = static_cast<int>(std::ranges::find(lifetimes.order, action->segment) -
+                                            lifetimes.order.begin());
+      const Joins& joins = lifetimes.joins[static_cast<size_t>(segment)];
+      const int end = std::min(action->steps.end, static_cast<int>(joins.busy_until.size()));
+      if (!seen.emplace(action->program, segment, action->steps.begin, end).second) continue;
+      for (int step = action->steps.begin; step < end; ++step) {
+        const bool is_other =
+            lane_of(static_cast<size_t>(action->program), static_cast<size_t>(segment), step) !=
+            Lane::compute;
+        if (is_other && joins.outlasts(step, end)) found.emplace(action->program, segment, step);
       }
     }
+    std::vector<OutlastingStep> result;
+    for (const auto& [program, segment, step] : found) {
+      const Joins& joins =
+          lifetimes_[static_cast<size_t>(program)].joins[static_cast<size_t>(segment)];
+      const bool outlasts_segment = std::ranges::binary_search(joins.outlasting, step);
+      const int known_at = joins.busy_until[static_cast<size_t>(step)] + 1;
+      result.push_back(
+          {.program = program,
+           .segment_index = segment,
+           .step = step,
+           .known_at = outlasts_segment ? std::numeric_limits<int>::max() : known_at,
+           .lane = lane_of(static_cast<size_t>(program), static_cast<size_t>(segment), step)});
+    }
+    return result;
   }
 
   Lane lane_of(size_t program, size_t segment, int step) const {

@@ -2,6 +2,14 @@
 
 namespace tessera {
 
+StepsAtWork::StepsAtWork(std::span<const OutlastingStep> steps, const LateWaits& waits)
+    : steps_(steps), waits_(waits) {
+  for (int i = 0; i < std::ssize(steps); ++i) {
+    const OutlastingStep& step = steps[static_cast<size_t>(i)];
+    indices_[{step.program, step.segment_index, step.step}] = i;
+  }
+}
+
 std::vector<StepAtWork> StepsAtWork::of_frame(int program, int frame) const {
   std::vector<StepAtWork> result;
   for (const StepAtWork which : at_work_) {
@@ -27,12 +35,16 @@ std::vector<StepAtWork> StepsAtWork::awaited_by(int program, int frame, int segm
 }
 
 void StepsAtWork::begin(int program, int frame, int segment_index, int step) {
-  for (int i = 0; i < std::ssize(steps_); ++i) {
-    const OutlastingStep& known = steps_[static_cast<size_t>(i)];
-    const bool is_it = known.program == program && known.segment_index == segment_index &&
-                       known.step == step;
-    if (is_it) at_work_.insert({i, frame});
-  }
+  const auto found = indices_.find({program, segment_index, step});
+  if (found != indices_.end()) at_work_.insert({found->second, frame});
+}
+
+void StepsAtWork::end_known_at(int program, int frame, int segment_index, int at) {
+  std::erase_if(at_work_, [&](StepAtWork which) {
+    const OutlastingStep& known = step(which);
+    return which.frame == frame && known.program == program &&
+           known.segment_index == segment_index && known.step < at && known.known_at <= at;
+  });
 }
 
 }  // namespace tessera

@@ -1,8 +1,11 @@
 #pragma once
 
 #include <compare>
+#include <map>
 #include <set>
 #include <span>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "engine/action.h"
@@ -23,8 +26,7 @@ struct StepAtWork {
 class StepsAtWork {
  public:
   /// Both arguments must outlive this.
-  StepsAtWork(std::span<const OutlastingStep> steps, const LateWaits& waits)
-      : steps_(steps), waits_(waits) {}
+  StepsAtWork(std::span<const OutlastingStep> steps, const LateWaits& waits);
 
   const std::set<StepAtWork>& all() const { return at_work_; }
   const OutlastingStep& step(StepAtWork which) const {
@@ -38,13 +40,17 @@ class StepsAtWork {
                                      Lane lane) const;
   /// Notes that a step begins, if it is an outlasting one.
   void begin(int program, int frame, int segment_index, int step);
+  /// Notes that a step of the compute lane begins: it may know that steps of its segment are done.
+  void end_known_at(int program, int frame, int segment_index, int step);
   /// Notes that the compute lane has awaited a step.
   void end(StepAtWork awaited) { at_work_.erase(awaited); }
   void end_all() { at_work_.clear(); }
+  void set_all(std::set<StepAtWork> steps) { at_work_ = std::move(steps); }
 
  private:
   std::span<const OutlastingStep> steps_;
   const LateWaits& waits_;
+  std::map<std::tuple<int, int, int>, int> indices_;  // by program, segment and step
   std::set<StepAtWork> at_work_;
 };
 

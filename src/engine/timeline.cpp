@@ -91,9 +91,13 @@ bool Timeline::follow(const Action& action, FramesInFlight& in_flight, StepsAtWo
   }
   const Situation situation = in_flight.begin(action, frame);
   in_flight.end(action, frame);
-  const std::set<StepAtWork> at_beginning = steps.all();
-  std::map<StepAtWork, int> last_steps;  // of those at the beginning
-  for (const StepAtWork step : at_beginning) {
+  const auto [followed, is_new_course] = followed_.try_emplace({situation, steps.all()});
+  if (!is_new_course) {
+    steps.set_all(followed->second);
+    return false;
+  }
+  std::map<StepAtWork, int> last_steps;  // of those at work at the beginning
+  for (const StepAtWork step : steps.all()) {
     last_steps[step] = std::max(situation.end_step - situation.begin_step - 1, 0);
   }
   const std::vector<int>& nodes = lifetimes_[static_cast<size_t>(action.program)]
@@ -106,11 +110,17 @@ bool Timeline::follow(const Action& action, FramesInFlight& in_flight, StepsAtWo
       for (const StepAtWork awaited :
            steps.awaited_by(action.program, frame, situation.segment_index, step, lane)) {
         steps.end(awaited);
-        if (at_beginning.contains(awaited)) last_steps[awaited] = step - situation.begin_step - 1;
+      }
+      steps.end_known_at(action.program, frame, situation.segment_index, step);
+      for (auto& [other, last] : last_steps) {
+        // The caller writes inputs before the first step awaits anything.
+        const int before = std::max(step - situation.begin_step - 1, 0);
+        if (!steps.all().contains(other)) last = std::min(last, before);
       }
     }
     steps.begin(action.program, frame, situation.segment_index, step);
   }
+  followed->second = steps.all();
   bool is_any_new = false;
   std::map<StepAtWork, int>& noted = occur(situation).at_work;
   for (const auto& [step, last] : last_steps) {
@@ -244,9 +254,7 @@ std::vector<Interval> Timeline::late_intervals(StepAtWork step) const {
     ends[begin] = begin + found->second + 1;
   }
   std::vector<Interval> result;
-  for (const auto& [begin, end] : ends) {
-    if (begin < end) append(result, {begin, end});
-  }
+  for (const auto& [begin, end] : ends) append(result, {begin, end});
   return result;
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "engine/arena_offsets.h"
@@ -66,8 +67,7 @@ class Timeline {
   /// A situation on the timeline.
   struct Occurrence {
     int period = 0;  // index
-    /// The steps at work when it begins, and the last of the period's steps at which they may be;
-    /// -1: the first step awaits them.
+    /// The steps at work when it begins, and the last of the period's steps at which they may be.
     std::map<StepAtWork, int> at_work;
   };
 
@@ -93,6 +93,8 @@ class Timeline {
   std::vector<std::vector<std::vector<FrameSpan>>> spans_;  // by program, by frame; ascending
   std::set<FrameKey> taken_;  // the frames of micro-batches that have more entries
   std::map<Situation, Occurrence> situations_;
+  /// By situation and the steps at work when it begins: those at work when it ends.
+  std::map<std::pair<Situation, std::set<StepAtWork>>, std::set<StepAtWork>> followed_;
   std::vector<Period> periods_;
   int steps_ = 0;
 };

@@ -118,6 +118,7 @@ std::vector<const KeptTensor*> ParameterStore::tensors(std::initializer_list<Kep
 
 std::vector<const KeptTensor*> ParameterStore::tensors_of_all_stages(
     std::initializer_list<Kept> kinds) const {
+  executor_.synchronize();  // the caller may read and write the memory
   std::vector<const KeptTensor*> tensors;
   for (const KeptTensor& tensor : tensors_) {
     if (std::ranges::find(kinds, tensor.kind) != kinds.end()) tensors.push_back(&tensor);
@@ -128,6 +129,7 @@ std::vector<const KeptTensor*> ParameterStore::tensors_of_all_stages(
 Tensor ParameterStore::memory(std::string_view parameter, Kept kind) const {
   const auto found = std::ranges::find(parameters_, parameter, &ParameterSpec::name);
   TESSERA_CHECK(found != parameters_.end(), "no parameter is named {}", parameter);
+  executor_.synchronize();
   for (const KeptTensor& tensor : tensors_) {
     if (tensor.parameter == &*found && tensor.kind == kind) return tensor.memory;
   }
@@ -173,6 +175,7 @@ void ParameterStore::forget_errors() const {
 
 void ParameterStore::masters_to_weights() const {
   executor_.run({.segment = Segment::whole, .program = rounding_number_});
+  executor_.synchronize();
 }
 
 }  // namespace tessera

@@ -54,7 +54,8 @@ struct KeptTensor {
 
 /// The training state of this rank, in the memory that the plan gave it. Loading, saving, first
 /// values, checks of copies and of NaN, and verification all go through tensors(). The list of
-/// tensors does not change after the store is made; their elements do.
+/// tensors does not change after the store is made; their elements do. Functions that return memory
+/// wait for the work of all lanes first (Executor::synchronize()).
 class ParameterStore {
  public:
   /// Finds the tensors of the model's `parameters`, which `update` updates. `update_number` and

@@ -40,7 +40,7 @@ std::string text_of(const RankSet& ranks) {
 
 }  // namespace
 
-ReplicaCheck::ReplicaCheck(const Executor& executor, int programs, const ParameterStore& store,
+ReplicaCheck::ReplicaCheck(Executor& executor, int programs, const ParameterStore& store,
                            const RankControl& control)
     : executor_(executor),
       mesh_(executor.program(0).mesh()),
@@ -86,6 +86,7 @@ ReplicaCheck::ReplicaCheck(const Executor& executor, int programs, const Paramet
 }
 
 void ReplicaCheck::check_kept() const {
+  executor_.synchronize();
   const std::optional<std::string> within = difference(kept_, stage_control_);
   const std::optional<std::string> between = difference_between_stages();
   const std::optional<std::string> any = control_.any_text(within ? within : between);

@@ -23,7 +23,7 @@ class ReplicaCheck {
   /// Keeps references to the executor and the control. The executor runs `programs` programs.
   /// Tensors of the store and their working copies are checked by parameter, other values that are
   /// kept between runs as a whole.
-  ReplicaCheck(const Executor& executor, int programs, const ParameterStore& store,
+  ReplicaCheck(Executor& executor, int programs, const ParameterStore& store,
                const RankControl& control);
 
   /// Checks the leaves that are kept between steps; call it between two steps. If copies differ,
@@ -56,7 +56,7 @@ class ReplicaCheck {
                                         const RankControl& stage) const;
   std::optional<std::string> difference_between_stages() const;
 
-  const Executor& executor_;
+  Executor& executor_;
   const Mesh& mesh_;
   const RankControl& control_;
   RankControl stage_control_;

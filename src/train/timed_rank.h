@@ -55,6 +55,8 @@ class TimedRank {
   /// Runs the program before the passes, the list of passes, and the update. The first rank's clock
   /// is `ahead` seconds ahead of this rank's.
   TimedStep run(double ahead);
+  /// Waits for what the step has left at work, such as gathers that the next step would await.
+  void synchronize() { executor_.synchronize(); }
 
  private:
   /// Writes the inputs of an update: those of the first step, without clipping.

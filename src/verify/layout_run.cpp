@@ -298,7 +298,10 @@ void run_layout_rank(const LayoutTrial& trial, int threads, RankGroups& groups,
   RankRun(trial, threads, groups).run(batches.of_rank({groups.mesh(), groups.rank()}), sink);
 }
 
-StepPrograms layout_programs(const LayoutTrial& trial, int rank) {
+namespace {
+
+/// Writes the programs of a rank without overlap.
+StepPrograms written_programs(const LayoutTrial& trial, int rank) {
   ProgramSize size = trial.size;
   size.sequences /= trial.parts;
   size.pinned_choices = !trial.pinned.empty();
@@ -322,8 +325,16 @@ StepPrograms layout_programs(const LayoutTrial& trial, int rank) {
   Passes written = write_passes(passes, mesh_rank);
   if (has_chunks) written.schedules.emplace(trial.micro_batches, trial.pipeline.schedule);
   ModelOutline model = outline_of(passes, written, mesh_rank);
-  StepPrograms programs =
-      step_programs(std::move(written), std::move(model), trial.optimizer, shard);
+  return step_programs(std::move(written), std::move(model), trial.optimizer, shard);
+}
+
+}  // namespace
+
+StepPrograms layout_programs(const LayoutTrial& trial, int rank) {
+  StepPrograms programs = written_programs(trial, rank);
+  if (trial.overlap) {
+    overlap(programs, *trial.overlap, [&](int other) { return written_programs(trial, other); });
+  }
   if (trial.change && trial.mesh.ranks() > 1) trial.change(programs);
   return programs;
 }

@@ -11,6 +11,7 @@
 #include "comm/in_process/world.h"
 #include "data/loader.h"
 #include "model/chunk.h"
+#include "plan/overlap_step.h"
 #include "pipeline/schedule.h"
 #include "state/optimizer_config.h"
 #include "state/shard_config.h"
@@ -68,6 +69,9 @@ struct LayoutTrial {
   std::chrono::seconds rank_timeout = kRankTimeout;  ///< for which a rank waits for another
   bool streams = false;   ///< keep all values of the first step's micro-batches
   int micro_batches = 2;  ///< of a step
+  /// How the programs of several ranks overlap, as in training; none: not at all.
+  std::optional<OverlapOptions> overlap = OverlapOptions{.seconds = nominal_seconds,
+                                                         .memory = int64_t{512} << 20};
 };
 
 /// The results of one step. All ranks have the same.

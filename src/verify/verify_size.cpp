@@ -111,7 +111,10 @@ LayoutTrial trial_of(const RunConfig& config, const Mesh& mesh, const TrialSize&
           .shard = shard_plan(config.shard, mesh),
           .threads = static_cast<int>(config.run.threads),
           .rank_timeout = std::chrono::seconds(config.run.rank_timeout),
-          .micro_batches = micro_batches};
+          .micro_batches = micro_batches,
+          .overlap = config.parallel.overlap && mesh.ranks() > 1
+                         ? std::optional(step_overlap(config).options)
+                         : std::nullopt};
 }
 
 double verify_work(const LayoutTrial& trial, int steps) {

@@ -104,6 +104,9 @@ ConfigValue accepted_value(const Rule& rule) {
                               ? Rule(IntegerRule{either->minimum, either->maximum})
                               : Rule(TextRule{}));
   }
+  if (std::holds_alternative<BytesRule>(rule)) {
+    return bytes_text(*rc::gen::inRange<int64_t>(0, int64_t{1} << 50));
+  }
   if (const auto* numbers = std::get_if<NumbersRule>(&rule)) {
     if (!numbers->words.empty() && *rc::gen::arbitrary<bool>()) {
       return *rc::gen::elementOf(numbers->words);

@@ -5,16 +5,20 @@
 #include <chrono>
 #include <cstdlib>
 #include <map>
+#include <random>
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "comm/in_process/run_mesh.h"
 #include "comm/rank_groups.h"
 #include "engine/executor.h"
+#include "engine/overlap.h"
 #include "ops/host_target.h"
 #include "support/delayed_transport.h"
+#include "support/memory_replay.h"
 #include "support/tested_devices.h"
 
 namespace tessera {
@@ -23,20 +27,34 @@ namespace {
 using testing::DelayedTransport;
 using testing::RandomLanes;
 
-/// Writes what the program reads: other numbers on each rank and in each action.
-void give(const Program& program, Executor& executor, int action) {
+/// Writes what the program reads: other numbers on each rank and in each action. `number` is the
+/// program's index in the executor's list.
+void give(const Program& program, Executor& executor, int action, int number = 0) {
   for (size_t id = 0; id < program.values().size(); ++id) {
     const ValueInfo& info = program.values()[id];
     const bool is_given =
         info.kind == ValueKind::input || (info.kind == ValueKind::state && action == 0);
     if (!is_given) continue;
-    const Tensor& tensor = executor.tensor(Value{static_cast<int>(id)});
+    const Tensor& tensor = executor.tensor(Value{static_cast<int>(id)}, number);
     std::vector<float> numbers;
     for (int64_t i = 0; i < tensor.elements(); ++i) {
       const int64_t drawn = static_cast<int64_t>(id) * 31 + i * 7 + program.rank() * 13 + action;
       numbers.push_back(static_cast<float>(drawn % 97 - 48));
     }
     upload(std::as_bytes(std::span(numbers)), tensor);
+  }
+}
+
+/// Appends the outputs of a program or, if `kind` is state, its states.
+void append(const Program& program, Executor& executor, ValueKind kind, std::vector<float>& all,
+            int number = 0) {
+  for (size_t id = 0; id < program.values().size(); ++id) {
+    const Value value{static_cast<int>(id)};
+    const bool is_state = program.info(value).kind == ValueKind::state;
+    if (kind == ValueKind::state ? !is_state : !program.is_output(value)) continue;
+    const Tensor host = on_host(executor.tensor(value, number));
+    const std::span<const float> numbers = host.values<float>();
+    all.insert(all.end(), numbers.begin(), numbers.end());
   }
 }
 
@@ -47,14 +65,31 @@ std::vector<float> results(const Program& program, Executor& executor) {
     give(program, executor, action);
     executor.run(testing::kWholeProgram);
     executor.synchronize();
-    for (size_t id = 0; id < program.values().size(); ++id) {
-      const Value value{static_cast<int>(id)};
-      if (program.info(value).kind != ValueKind::state && !program.is_output(value)) continue;
-      const Tensor host = on_host(executor.tensor(value));
-      const std::span<const float> numbers = host.values<float>();
-      all.insert(all.end(), numbers.begin(), numbers.end());
+    append(program, executor, ValueKind::state, all);
+    append(program, executor, ValueKind::computed, all);
+  }
+  return all;
+}
+
+/// Returns the outputs of each program after its last part, and the states at the end of each of
+/// three runs of a list. What a run leaves at work goes on beside the next one.
+std::vector<float> results_of_list(std::span<const Program* const> programs,
+                                   std::span<const Action> actions, Executor& executor) {
+  std::vector<float> all;
+  for (int round = 0; round < 3; ++round) {
+    for (const Action& action : actions) {
+      const Program& program = *programs[static_cast<size_t>(action.program)];
+      if (action.steps.begin == 0) give(program, executor, round, action.program);
+      executor.run(action);
+      const auto count = std::ssize(segment_nodes(program, Segment::whole));
+      if (action.steps.end == count) {
+        if (!executor.on_host()) executor.synchronize();
+        append(program, executor, ValueKind::computed, all, action.program);
+      }
     }
   }
+  executor.synchronize();
+  append(*programs[0], executor, ValueKind::state, all);
   return all;
 }
 
@@ -109,6 +144,116 @@ TEST(RandomLanes, HaveTheBitsOfOneNodeAfterTheOtherWhateverIsDoneFirst) {
     }
   });
   EXPECT_GT(beside, programs * mesh.ranks() / 2);
+}
+
+/// Returns an order that overlap finds if nodes take random times.
+std::vector<int> random_order(const Program& program, uint64_t seed) {
+  std::vector<double> seconds;
+  std::mt19937_64 draw(seed);
+  for (size_t i = 0; i < program.nodes().size(); ++i) {
+    seconds.push_back(static_cast<double>(draw() % 100));
+  }
+  const int64_t memory = draw() % 2 == 0 ? 0 : 1 << 20;
+  return overlapped_order(program, std::array{Segment::whole},
+                          {.seconds =
+                               [&](const Program& of, const Node& node) {
+                                 return seconds[static_cast<size_t>(&node - of.nodes().data())];
+                               },
+                           .memory = memory});
+}
+
+TEST(RandomLanes, HaveTheSameBitsInTheOrderOfOverlap) {
+  const Mesh mesh({.tensor = 2});
+  World world(mesh.ranks());
+  std::atomic<int> moved = 0;
+  const int programs = rounds(200);
+  run_delayed(world, mesh, 3, [&](RankGroups& groups) {
+    Runtime runtime(host_target(1));
+    runtime.join(groups);
+    for (int i = 0; i < programs; ++i) {
+      const auto seed = static_cast<uint64_t>(i);
+      Program program(mesh, groups.rank());
+      Builder builder(program);
+      RandomLanes(builder, {.seed = seed}).write();
+      const auto run = [&] {
+        Executor executor({&program}, std::array{testing::kWholeProgram}, runtime);
+        return results(program, executor);
+      };
+      const std::vector<float> written = run();
+      const std::vector<int> order = random_order(program, seed);
+      if (order.empty()) continue;
+      ++moved;
+      program.reorder(order);
+      ASSERT_EQ(run(), written) << "program " << i;
+    }
+  });
+  EXPECT_GT(moved, programs);  // of 2 · programs
+}
+
+/// Returns a list that runs two programs in parts, one between those of the other.
+std::vector<Action> actions_in_parts(std::span<const Program* const> programs, uint64_t seed) {
+  std::mt19937_64 draw(seed);
+  std::array<int, 2> next{}, count{};
+  for (size_t i = 0; i < 2; ++i) {
+    count[i] = static_cast<int>(segment_nodes(*programs[i], Segment::whole).size());
+  }
+  std::vector<Action> actions;
+  while (next[0] < count[0] || next[1] < count[1]) {
+    const size_t i = next[0] == count[0] ? 1 : next[1] == count[1] ? 0 : draw() % 2;
+    const int end = std::min(count[i], next[i] + 1 + static_cast<int>(draw() % 4));
+    actions.push_back({.program = static_cast<int>(i), .steps = {.begin = next[i], .end = end}});
+    next[i] = end;
+  }
+  return actions;
+}
+
+TEST(RandomLanes, HaveTheBitsOfOneNodeAfterTheOtherInPartsThatAlternate) {
+  const Mesh mesh({.tensor = 2});
+  World world(mesh.ranks());
+  const int pairs = rounds(150);
+  std::atomic<int> outlasting = 0;  // actions after which steps may be at work
+  run_delayed(world, mesh, 4, [&](RankGroups& groups) {
+    Runtime host(host_target(1));
+    Runtime device = testing::make_runtime(host_target(1), testing::Emulation{.lanes = 32});
+    RankGroups device_groups(
+        mesh, groups.rank(), [&](std::span<const int> ranks, std::string_view lane) {
+          return world.group(groups.rank(), ranks, fmt::format("{} of devices", lane));
+        });
+    device_groups.use_devices(*device.accelerator(), std::chrono::minutes(1));
+    host.join(groups);
+    device.join(device_groups);
+    for (int i = 0; i < pairs; ++i) {
+      const auto seed = static_cast<uint64_t>(i);
+      Program first(mesh, groups.rank()), second(mesh, groups.rank());
+      for (Program* const program : {&first, &second}) {
+        Builder builder(*program);
+        RandomLanes(builder, {.seed = 2 * seed + (program == &first ? 0 : 1)}).write();
+      }
+      const std::vector<const Program*> programs{&first, &second};
+      const std::vector<Action> actions = actions_in_parts(programs, seed);
+      const auto run = [&](Runtime& runtime, bool in_turn) {
+        Executor executor(programs, actions, runtime);
+        if (in_turn) {
+          executor.set_observer([](const Program&, const Node&, std::span<const Tensor>) {});
+        }
+        for (const auto& [situation, steps] : executor.plan().situations) {
+          if (!steps.empty()) ++outlasting;
+        }
+        return results_of_list(programs, actions, executor);
+      };
+      {
+        std::vector<Action> thrice;
+        for (int r = 0; r < 3; ++r) thrice.insert(thrice.end(), actions.begin(), actions.end());
+        const MemoryPlan plan = plan_memory(programs, actions, host.target());
+        ASSERT_THAT(testing::MemoryReplay(programs, plan).run(thrice), ::testing::IsEmpty())
+            << "programs " << i;
+      }
+      const std::vector<float> in_turn = run(host, true);
+      ASSERT_EQ(run(host, false), in_turn) << "programs " << i;
+      if (i % 5 == 0) ASSERT_EQ(run(device, false), in_turn) << "programs " << i;
+    }
+  });
+  EXPECT_GT(outlasting, pairs);
 }
 
 TEST(RandomLanes, HaveTheBitsOfTheProcessorOnDevices) {
@@ -223,6 +368,7 @@ std::string error_of_run(const Mesh& mesh, uint64_t seed, std::chrono::milliseco
       executor.join_groups();
       give(program, executor, 0);
       executor.run(testing::kWholeProgram);
+      executor.synchronize();
     });
   } catch (const Error& error) {
     return error.what();

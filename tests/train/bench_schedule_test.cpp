@@ -208,6 +208,7 @@ TEST(TimedRank, EndsAStepWithTheCollectivesOfItsUpdate) {
       };
       const int64_t before = received_bytes();  // the ranks have compared their lists of calls
       const TimedStep step = rank.run(0);
+      rank.synchronize();
       received[static_cast<size_t>(groups.rank())] = static_cast<double>(received_bytes() - before);
       EXPECT_LE(step.start, step.actions.front().start);
       EXPECT_LE(step.actions.back().end, step.list_end);

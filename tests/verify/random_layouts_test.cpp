@@ -53,6 +53,8 @@ class Draw {
                                                        : std::vector<int64_t>{1, 2, 3, 4});
     drawn.ranks = static_cast<int>(shared * data);
     if (one_in(4)) parallel.levels = levels(drawn.ranks, shared);
+    parallel.overlap = !one_in(4);
+    parallel.overlap_memory = {one_of<int64_t>({0, 1 << 12, 1 << 16, 1 << 30})};
     config.run.threads = 1;
     const int64_t pieces = (parallel.context > 1 ? 2 * parallel.context : 1) * parallel.tensor;
     config.data.directory = "none";
