@@ -608,7 +608,7 @@ void Executor::run_timed(const Program& program, const Node& node, const Executi
   }
   timer_->begin(*execution.stream);
   node.operation->run(execution);
-  TraceEvent event = Trace::event_of(program, node);
+  TraceEvent event = trace_->event_of(program, node);
   trace_->take_products(event);
   timer_->end(*execution.stream, std::move(event));
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,6 +22,16 @@ struct ProductRuns {
   bool operator==(const ProductRuns&) const = default;
 };
 
+/// A group of ranks in which the rank of a trace calls others.
+struct TraceGroup {
+  std::vector<std::string> axes;  ///< names of axes of the mesh, innermost first; at least one
+  std::vector<int> stages;        ///< pipeline stages whose ranks are in it; empty for all
+  int first_rank = 0;             ///< the lowest number of its ranks
+  int ranks = 2;                  ///< their number
+
+  auto operator<=>(const TraceGroup&) const = default;  // NOLINT(modernize-use-nullptr)
+};
+
 /// One operation of a traced step, or one piece of work outside operations.
 struct TraceEvent {
   std::string name;   ///< of the operation: "linear"
@@ -36,6 +47,10 @@ struct TraceEvent {
   double bytes = 0;           ///< read and written, each operand once
   std::string shape;          ///< of the first output
   std::vector<ProductRuns> products;  ///< as they ran: padding and masked parts of tiles included
+  /// The groups of ranks that it calls, as indices in StepTrace::groups. An operation that goes
+  /// through the levels of an axis one after the other has one group over all of them.
+  std::vector<int> groups = {};
+  double wire_bytes = 0;  ///< that this rank sends in them (see Cost::wire)
 
   bool operator==(const TraceEvent&) const = default;
 };
@@ -71,7 +86,8 @@ struct StepTrace {
   /// processor's clock, or of the first rank's in a RunTrace.
   double clock_uncertainty = 0;
   std::vector<TraceEvent> events;
-  std::vector<GemmShape> products;  ///< each distinct matrix product of the step once
+  std::vector<GemmShape> products;      ///< each distinct matrix product of the step once
+  std::vector<TraceGroup> groups = {};  ///< each distinct group of ranks once
 
   /// Returns the index of a product in `products`; adds the product if it is new.
   int index_of(const GemmShape& product);

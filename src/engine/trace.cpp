@@ -1,5 +1,9 @@
 #include "engine/trace.h"
 
+#include <algorithm>
+#include <array>
+#include <set>
+
 #include "base/error.h"
 #include "base/monotonic.h"
 
@@ -11,6 +15,8 @@ Trace::Trace(Runtime& runtime, Clock clock)
 TraceEvent Trace::event_of(const Program& program, const Node& node) {
   const std::vector<Spec> outputs = program.specs(node.outputs);
   const Cost cost = node_cost(program, node);
+  double wire_bytes = 0;
+  for (const WireBytes& wire : cost.wire) wire_bytes += wire.bytes;
   return {.name = std::string(node.operation->name()),
           .block = std::string(word(node.block)),
           .phase = std::string(word(node.phase)),
@@ -21,7 +27,50 @@ TraceEvent Trace::event_of(const Program& program, const Node& node) {
           .repeated_flops = cost.repeated_flops,
           .bytes = cost.bytes,
           .shape = outputs.empty() ? "" : outputs[0].shape.text(),
-          .products = {}};
+          .products = {},
+          .groups = groups_of(program, node),
+          .wire_bytes = wire_bytes};
+}
+
+std::vector<int> Trace::groups_of(const Program& program, const Node& node) {
+  const Mesh& mesh = program.mesh();
+  std::array<std::set<int>, 2> by_view;  // indices of axes, from the innermost outwards
+  for (const std::vector<Axis>& axes : node.operation->group_axes()) {
+    for (const Axis axis : axes) {
+      const bool dense = axis == mesh.pipeline() || mesh.info(axis).view == MeshView::dense;
+      if (mesh.size(axis) > 1) by_view[dense ? 0 : 1].insert(axis.index);
+    }
+  }
+  std::vector<int> groups;
+  for (const std::set<int>& indices : by_view) {
+    if (indices.empty()) continue;
+    std::vector<Axis> axes;
+    for (const int index : indices) axes.push_back({index});
+    groups.push_back(group_index(program, axes, node.operation->group_stages()));
+  }
+  return groups;
+}
+
+int Trace::group_index(const Program& program, std::span<const Axis> axes,
+                       std::span<const int> stages) {
+  const Mesh& mesh = program.mesh();
+  TraceGroup group{.axes = {}, .stages = {stages.begin(), stages.end()}};
+  for (const Axis axis : axes) group.axes.push_back(mesh.name(axis));
+  std::vector<TraceGroup>& groups = step_.groups;
+  const auto known = std::ranges::find_if(groups, [&](const TraceGroup& other) {
+    return other.axes == group.axes && other.stages == group.stages;
+  });
+  if (known != groups.end()) return static_cast<int>(known - groups.begin());
+  std::vector<int> ranks = mesh.group(program.rank(), axes);
+  if (!stages.empty()) {
+    std::erase_if(ranks, [&](int rank) {
+      return std::ranges::find(stages, mesh.stage(rank)) == stages.end();
+    });
+  }
+  group.first_rank = std::ranges::min(ranks);
+  group.ranks = static_cast<int>(ranks.size());
+  groups.push_back(std::move(group));
+  return static_cast<int>(groups.size()) - 1;
 }
 
 void Trace::take_products(TraceEvent& event) {

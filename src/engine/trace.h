@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -65,8 +66,8 @@ class Trace {
   /// Adds an event that was timed elsewhere (see TraceTimer), in seconds since the trace began.
   void add(TraceEvent event);
 
-  /// Returns the event of a node without times and products.
-  static TraceEvent event_of(const Program& program, const Node& node);
+  /// Returns the event of a node without times and products. Adds its groups of ranks to the step.
+  TraceEvent event_of(const Program& program, const Node& node);
   /// Adds to an event the matrix products that ran, or were put into a stream, since the last call.
   void take_products(TraceEvent& event);
 
@@ -86,6 +87,12 @@ class Trace {
     const Node* node;
   };
 
+  /// Returns the groups of ranks that a node calls, one for each view of the mesh, as indices in
+  /// the step's list of them. Adds those that are new.
+  std::vector<int> groups_of(const Program& program, const Node& node);
+  /// Returns the index of the group over these axes of one view, of which at least one has several
+  /// ranks. `stages` are those whose ranks are in the group; empty for all.
+  int group_index(const Program& program, std::span<const Axis> axes, std::span<const int> stages);
   bool is_own_thread() const { return std::this_thread::get_id() == thread_; }
 
   Clock clock_;

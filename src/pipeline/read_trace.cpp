@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "comm/mesh.h"
 #include "pipeline/run_trace.h"
 #include "pipeline/trace_fields.h"
 #include "pipeline/trace_format.h"
@@ -23,6 +24,7 @@ constexpr int kMaxDepth = 64;  // deep enough to read another program's trace an
 constexpr uintmax_t kMaxFileBytes = uintmax_t{1} << 30;
 constexpr int64_t kMaxTraceCount = int64_t{1} << 40;  // of a count or length; none comes near it
 constexpr int64_t kMaxThreads = 1 << 16;
+constexpr double kMaxTime = 1e12;        // in microseconds: no step takes a week
 constexpr double kClockRounding = 2e-9;  // the seconds by which rounding to text may move a time
 
 /// Reads the fields of one matrix product.
@@ -74,6 +76,23 @@ TraceOrigin origin_of(const TraceFields& fields, const Json& json) {
   return origin;
 }
 
+/// Reads one group of ranks.
+TraceGroup group_of(const TraceFields& fields, const Json& json) {
+  TraceGroup group{.axes = {},
+                   .stages = {},
+                   .first_rank = fields.index(json, "first_rank"),
+                   .ranks = static_cast<int>(fields.integer(json, "ranks", 1, kMostRanks))};
+  for (const Json& axis : fields.list(json, "axes")) {
+    group.axes.push_back(fields.text_value(axis, "axes"));
+  }
+  if (group.axes.empty()) fields.fail("'axes' is empty");
+  if (!json.contains("stages")) return group;
+  for (const Json& stage : fields.list(json, "stages")) {
+    group.stages.push_back(fields.index_value(stage, "stages"));
+  }
+  return group;
+}
+
 /// Checks that each flow has one begin and one end.
 class Flows {
  public:
@@ -106,6 +125,7 @@ class TraceParser {
   RunTrace parse(const Json& json) {
     const int version = version_of(json);
     of_one_rank_ = version == kTraceVersionOfOneRank;
+    run_.has_groups = version > kTraceVersionWithoutGroups;
     if (version == kTraceVersionOfOneNetwork) tracks_ = kTracksOfOneNetwork;
     const Json& other_data = json["otherData"];
     if (of_one_rank_) {
@@ -143,8 +163,8 @@ class TraceParser {
           fields_.file(), kTraceVersionKey);
     }
     const Json& version = (*found)[kTraceVersionKey];
-    if (version != kTraceVersion && version != kTraceVersionOfOneNetwork &&
-        version != kTraceVersionOfOneRank) {
+    if (!version.is_number_integer() || version < kTraceVersionOfOneRank ||
+        version > kTraceVersion) {
       throw Error(
           "{}: found a trace of version {}, expected one from {} to {}; read it with the tessera "
           "that wrote it",
@@ -167,6 +187,13 @@ class TraceParser {
       fields_.enter(fmt::format("product {}{}", trace.step.products.size(),
                                 of_one_rank_ ? "" : fmt::format(" of rank {}", rank)));
       trace.step.products.push_back(product_of(fields_, product));
+    }
+    if (run_.has_groups) {
+      fields_.enter(fmt::format("the ranks' entry {}", run_.ranks.size() + 1));
+      for (const Json& group : fields_.list(json, "groups")) {
+        fields_.enter(fmt::format("group {} of rank {}", trace.step.groups.size(), rank));
+        trace.step.groups.push_back(group_of(fields_, group));
+      }
     }
     run_.ranks.push_back(std::move(trace));
   }
@@ -204,15 +231,17 @@ class TraceParser {
     }
     if (phase != "X") fields_.fail("'ph' is not \"X\", an event with a duration");
     RankTrace& trace = rank_of(json);
-    const double start = fields_.number(json, "ts") / kMicrosecondsPerSecond;
-    const double duration = fields_.number(json, "dur") / kMicrosecondsPerSecond;
+    const double start = fields_.number(json, "ts", kMaxTime) / kMicrosecondsPerSecond;
+    const double duration = fields_.number(json, "dur", kMaxTime) / kMicrosecondsPerSecond;
     const std::string category = fields_.text(json, "cat");
     const Json& args = fields_.field(json, "args");
     if (category == kStepCategory) return add_step(json, args, start, duration, trace);
     const TraceTrack track = read_track(json, trace);
     if (track == kScheduleTrack) {
-      trace.list.push_back(
-          {.entry = entry_of(category, args, trace), .start = start, .duration = duration});
+      trace.list.push_back({.entry = entry_of(category, args, trace),
+                            .start = start,
+                            .duration = duration,
+                            .bytes = fields_.number_or_zero(args, "bytes")});
       return;
     }
     trace.step.events.push_back({.name = fields_.text(json, "name"),
@@ -229,7 +258,9 @@ class TraceParser {
                                  .repeated_flops = fields_.number_or_zero(args, "repeated_flops"),
                                  .bytes = fields_.number_or_zero(args, "bytes"),
                                  .shape = fields_.text_or_empty(args, "shape"),
-                                 .products = runs(args, trace.step.products.size())});
+                                 .products = runs(args, trace.step.products.size()),
+                                 .groups = groups(args, trace.step.groups.size()),
+                                 .wire_bytes = fields_.number_or_zero(args, "wire_bytes")});
   }
 
   /// Returns the rank that an event is of.
@@ -304,6 +335,16 @@ class TraceParser {
       const auto last = static_cast<int64_t>(products) - 1;
       result.push_back({static_cast<int>(fields_.integer_value(run[0], "products", 0, last)),
                         fields_.integer_value(run[1], "products", 1, kMaxTraceCount)});
+    }
+    return result;
+  }
+
+  std::vector<int> groups(const Json& args, size_t groups) const {
+    std::vector<int> result;
+    if (!args.contains("groups")) return result;
+    const auto last = static_cast<int64_t>(groups) - 1;
+    for (const Json& group : fields_.list(args, "groups")) {
+      result.push_back(static_cast<int>(fields_.integer_value(group, "groups", 0, last)));
     }
     return result;
   }

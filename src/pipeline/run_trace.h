@@ -18,6 +18,7 @@ struct TimedEntry {
   ScheduleEntry entry;
   double start = 0;
   double duration = 0;
+  double bytes = 0;  ///< that this rank sends: the message of a `post send`
 
   bool operator==(const TimedEntry&) const = default;
   double end() const { return start + duration; }
@@ -50,6 +51,8 @@ struct RunTrace {
   TracedSchedule schedule;
   std::vector<RankTrace> ranks;  ///< in ascending order, at least one
   int ranks_left_out = 0;        ///< how many ranks of the run are not in the file, for its size
+  /// Whether events say which ranks they call. Files of earlier versions do not.
+  bool has_groups = true;
 
   bool operator==(const RunTrace&) const = default;
   /// Returns the trace of a rank. Throws Error that names the ranks which the trace has.

@@ -79,6 +79,7 @@ void StageRunner::post(const StageMessage& entry) {
     const std::string name = name_of(entry.message, i);
     const Tensor& tensor =
         executor_.tensor(entry.hold.values[i], entry.hold.program, entry.hold.micro_batch);
+    if (trace_ != nullptr && sends) timed_.back().bytes += static_cast<double>(tensor.bytes());
     posted.push_back(sends ? lane.post_send(name, entry.peer, tensor, device_call())
                            : lane.post_receive(name, entry.peer, tensor, device_call()));
   }

@@ -18,6 +18,7 @@ namespace tessera {
 class TraceFields {
  public:
   using Json = nlohmann::json;
+  static constexpr double kMaxNumber = 1e30;  // small enough that no sum overflows
 
   explicit TraceFields(std::string file) : file_(std::move(file)) {}
 
@@ -61,12 +62,10 @@ class TraceFields {
     return value.get<bool>();
   }
 
-  double number(const Json& json, const char* key) const {
+  double number(const Json& json, const char* key, double max = kMaxNumber) const {
     const Json& value = field(json, key);
     const double result = value.is_number() ? value.get<double>() : -1;
-    if (!(result >= 0 && result <= kMaxNumber)) {
-      fail("'{}' is not a number from 0 to {}", key, kMaxNumber);
-    }
+    if (!(result >= 0 && result <= max)) fail("'{}' is not a number from 0 to {}", key, max);
     return result;
   }
   double number_or_zero(const Json& json, const char* key) const {
@@ -96,7 +95,6 @@ class TraceFields {
   }
 
  private:
-  static constexpr double kMaxNumber = 1e30;  // small enough that no sum overflows
   static constexpr int64_t kMaxIndex = 1 << 24;
 
   std::string file_;

@@ -20,22 +20,26 @@ namespace tessera {
 //    "otherData": {"tessera_trace": version, "schedule": its name, "micro_batches": a number,
 //                  "ranks_left_out": how many ranks of the run are missing, if any are,
 //                  "ranks": [for each rank: its stage and coordinates in the mesh, its TraceOrigin,
-//                            and "products": each GemmShape once]}}
+//                            "products": each GemmShape once, and "groups": each TraceGroup
+//                            once]}}
 //
 // In an event "pid" is the rank, "tid" its TraceTrack, and "cat" the block of the model, "step",
 // "action" or "message". "args" of an operation has the phase, the layer, the cost and the matrix
-// products as pairs of [index of the product, runs]; what is zero or empty is left out. "args" of
-// an entry of the list has its kind, chunk and micro-batch, and for a message the call. A message
-// also has two flow events, "s" in the post of its sender and "f" in the wait of its receiver. One
-// of them is missing if its rank is.
+// products as pairs of [index of the product, runs]; what is zero or empty is left out. If the
+// operation calls other ranks, it has the indices of its "groups" and the "wire_bytes" that it
+// sends. "args" of an entry of the list has its kind, chunk and micro-batch, and for a message the
+// call and, where it is sent, its "bytes". A message also has two flow events, "s" in the post of
+// its sender and "f" in the wait of its receiver. One of them is missing if its rank is.
 //
-// Version 3 had one thread, "network", for all lanes that communicate. Version 2 had one rank,
-// whose origin and products were fields of "otherData", and no list. A lane was the thread.
+// Version 4 had no groups and no bytes sent. Version 3 had one thread, "network", for all lanes
+// that communicate. Version 2 had one rank, whose origin and products were fields of "otherData",
+// and no list. A lane was the thread.
 
 inline constexpr double kMicrosecondsPerSecond = 1e6;  // the format's times are in microseconds
 inline constexpr const char* kTraceVersionKey = "tessera_trace";
 inline constexpr const char* kRanksLeftOutKey = "ranks_left_out";
-inline constexpr int kTraceVersion = 4;
+inline constexpr int kTraceVersion = 5;
+inline constexpr int kTraceVersionWithoutGroups = 4;
 inline constexpr int kTraceVersionOfOneNetwork = 3;
 inline constexpr int kTracksOfOneNetwork = 3;
 inline constexpr int kTraceVersionOfOneRank = 2;

@@ -119,11 +119,12 @@ class EventWriter {
     RoundedTime time = rounded(timed.start, timed.duration);
     time.duration = std::max(time.duration, int64_t{1});  // a flow needs a slice to be in
     const std::string flow = fmt::format("{} {}", word(kind), micro_batch);
-    add(fmt::format("{} {}", word(entry.call), flow), kMessageCategory, time, kScheduleTrack,
-        {{"call", word(entry.call)},
-         {"kind", word(kind)},
-         {"chunk", chunk},
-         {"micro_batch", micro_batch}},
+    OrderedJson args{{"call", word(entry.call)},
+                     {"kind", word(kind)},
+                     {"chunk", chunk},
+                     {"micro_batch", micro_batch}};
+    if (timed.bytes > 0) args["bytes"] = timed.bytes;
+    add(fmt::format("{} {}", word(entry.call), flow), kMessageCategory, time, kScheduleTrack, args,
         kNamedIdleColour);
     // Viewers drop a flow that ends before it begins. A message may be posted while its receiver
     // already waits for it, so the flow ends shortly before the wait does.
@@ -154,6 +155,8 @@ class EventWriter {
     for (const auto& [product, count] : event.products) {
       args["products"].push_back(OrderedJson::array({product, count}));
     }
+    if (!event.groups.empty()) args["groups"] = event.groups;
+    if (event.wire_bytes > 0) args["wire_bytes"] = event.wire_bytes;
     add(event.name, event.block, rounded(event.start, event.duration), track_of(event.lane), args);
   }
 
@@ -189,6 +192,13 @@ OrderedJson rank_entry(const RankTrace& trace) {
     entry["accelerator"] = origin.accelerator;
   }
   entry["products"] = products;
+  entry["groups"] = OrderedJson::array();
+  for (const TraceGroup& group : trace.step.groups) {
+    OrderedJson json{
+        {"axes", group.axes}, {"first_rank", group.first_rank}, {"ranks", group.ranks}};
+    if (!group.stages.empty()) json["stages"] = group.stages;
+    entry["groups"].push_back(json);
+  }
   return entry;
 }
 

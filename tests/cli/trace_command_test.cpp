@@ -67,13 +67,16 @@ TEST_F(TraceCommandTest, MeasuresTheProductsOnTheirProcessor) {
 }
 
 TEST_F(TraceCommandTest, OfSeveralRanksComparesThemAndListsOne) {
-  EXPECT_THAT(summarize({}).output, Not(HasSubstr("bubble")));
+  EXPECT_THAT(summarize({}).output,
+              AllOf(Not(HasSubstr("bubble")), Not(HasSubstr("critical path"))));
   write(testing::sample_run());
   const Result first = summarize({});
   ASSERT_EQ(first.status, 0) << first.output;
   EXPECT_THAT(first.output, AllOf(HasSubstr("step 7 on rank 0"),
                                   HasSubstr("schedule: 1f1b, micro-batches: 1; measured bubble: "
-                                            "112.5 %")));
+                                            "112.5 %"),
+                                  HasSubstr("axes      calls  MB sent  ms"),
+                                  HasSubstr("critical path: 9.60 ms; changes of ranks: 0")));
   const Result second = summarize({"--rank", "1", "--json"});
   ASSERT_EQ(second.status, 0) << second.output;
   const Json json = Json::parse(second.output);
@@ -81,6 +84,8 @@ TEST_F(TraceCommandTest, OfSeveralRanksComparesThemAndListsOne) {
   EXPECT_EQ(json["run"]["schedule"], "1f1b");
   ASSERT_EQ(json["run"]["ranks"].size(), 2U);
   EXPECT_NEAR(json["run"]["ranks"][1]["busy_seconds"].get<double>(), 0.003, 1e-9);
+  EXPECT_EQ(json["run"]["network"]["ranks"][1]["axes"][0]["axes"], "pipeline");
+  EXPECT_GT(json["run"]["critical_path"]["seconds"], 0);
   const Result third = summarize({"--rank", "2"});
   EXPECT_EQ(third.status, 1);
   EXPECT_THAT(third.output, HasSubstr("the trace has no rank 2, expected one from 0 to 1"));

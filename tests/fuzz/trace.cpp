@@ -14,6 +14,10 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       StepAccount account = account_for(
           trace, ceilings, [](const GemmShape& shape) { return 1e-12 * shape.flops(); });
       account.run = account_for_run(run);
+      for (const RankNetwork& rank : account.run->network.ranks) {
+        TESSERA_CHECK(rank.all.hidden + rank.all.exposed() == rank.all.total,
+                      "each moment of a call is hidden or exposed");
+      }
       TESSERA_CHECK(std::isfinite(account.useful_flops) && std::isfinite(account.idle_seconds) &&
                         std::isfinite(account.run->bubble.value_or(0)),
                     "the sums of a valid trace are finite");

@@ -1,5 +1,6 @@
 #include <array>
 #include <filesystem>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -230,7 +231,9 @@ RunTrace expected_run() {
                          .start = 7640.088,
                          .duration = 30.425,
                          .bytes = 1364480}};
-  return {.schedule = {.name = "interleaved", .micro_batches = 2}, .ranks = {first, second}};
+  return {.schedule = {.name = "interleaved", .micro_batches = 2},
+          .ranks = {first, second},
+          .has_groups = false};
 }
 
 TEST(RunTrace, OfAnEarlierProgramIsReadInFull) {
@@ -256,6 +259,37 @@ TEST(RunTrace, OfAnEarlierProgramIsReadInFull) {
     EXPECT_EQ(rank, of_expected) << rank.rank();
   }
   EXPECT_EQ(read, expected);
+}
+
+/// A trace of version 4, of a run like that of version 3 with one chunk a stage: ranks 0 and 2 of
+/// four, without the groups that operations call.
+TEST(RunTrace, OfVersion4IsReadWithItsLanesAndWithoutGroups) {
+  const RunTrace read = read_trace(kFolder / "trace-v4.json");
+  ASSERT_EQ(read.ranks.size(), 2U);
+  EXPECT_FALSE(read.has_groups);
+  std::vector<std::pair<std::string, Lane>> events;
+  for (const RankTrace& rank : read.ranks) {
+    EXPECT_EQ(rank.step.number, 3);
+    EXPECT_TRUE(rank.step.groups.empty());
+    for (const TraceEvent& event : rank.step.events) {
+      EXPECT_TRUE(event.groups.empty());
+      EXPECT_EQ(event.wire_bytes, 0);
+      events.emplace_back(event.name, event.lane);
+    }
+  }
+  EXPECT_EQ(events,
+            (std::vector<std::pair<std::string, Lane>>{{"next_batches", Lane::compute},
+                                                       {"all_gather", Lane::exchanges},
+                                                       {"linear", Lane::compute},
+                                                       {"reduce_scatter", Lane::exchanges},
+                                                       {"linear_cross_entropy", Lane::compute},
+                                                       {"sum_over_stages", Lane::reductions},
+                                                       {"adamw", Lane::compute}}));
+  EXPECT_EQ(read.ranks[0].step.events[2].products, (std::vector<ProductRuns>{{0, 2}, {1, 1}}));
+  EXPECT_NEAR(read.ranks[1].step.events[0].start, 847.499e-6, 1e-12);
+  ASSERT_EQ(read.ranks[0].list.size(), 4U);
+  EXPECT_EQ(read.ranks[0].list[1].bytes, 0);
+  EXPECT_EQ(read.schedule, (TracedSchedule{"1f1b", 4}));
 }
 
 }  // namespace

@@ -48,6 +48,16 @@ class RunTraceTest : public ::testing::Test {
     }
     throw Error("no event {} of rank {}", name, rank);
   }
+  /// Lets the second event of a rank call two groups.
+  static RankTrace with_groups(RankTrace trace) {
+    trace.step.groups = {
+        {.axes = {"tensor", "data.0"}, .stages = {}, .first_rank = 1, .ranks = 6},
+        {.axes = {"pipeline"}, .stages = {0, 3}, .first_rank = 0, .ranks = 2},
+    };
+    trace.step.events[1].groups = {1, 0};
+    trace.step.events[1].wire_bytes = 1536;
+    return trace;
+  }
   static std::vector<Json> events_of_phase(const Json& json, const std::string& phase) {
     std::vector<Json> events;
     for (const Json& event : json["traceEvents"]) {
@@ -65,6 +75,8 @@ TEST_F(RunTraceTest, ComesBackAsItWasWritten) {
   expected.ranks[1].coordinates = {{"data", 0}, {"tensor", 3}};
   expected.ranks[1].step.clock_uncertainty = 2.5e-6;
   expected.ranks[0].step.recording_seconds = 1e-4;
+  expected.ranks[1] = with_groups(expected.ranks[1]);
+  expected.ranks[0].list[1].bytes = 4096;
   write_trace(path_, expected);
   RunTrace read = read_trace(path_);
   // Times are rounded to nanoseconds.
@@ -246,7 +258,7 @@ TEST_F(RunTraceTest, RefusesWhatIsNoTrace) {
     EXPECT_THAT(error_of_text(foreign), HasSubstr("no trace of a training step")) << foreign;
   }
   EXPECT_THAT(error([](Json& json) { json["otherData"]["tessera_trace"] = 1; }),
-              HasSubstr("found a trace of version 1, expected one from 2 to 4"));
+              HasSubstr("found a trace of version 1, expected one from 2 to 5"));
   EXPECT_THAT(error_of_text(R"({"otherData": {"tessera_trace": 2, "tessera_trace": 2}})"),
               HasSubstr("twice"));
   std::string deep(100, '[');
@@ -317,6 +329,7 @@ TEST_F(RunTraceTest, NamesTheDamagedEvent) {
   EXPECT_THAT(event("dur", "long"), HasSubstr("'dur'"));
   EXPECT_THAT(event("dur", -1), HasSubstr("'dur'"));
   EXPECT_THAT(event("ts", 1e300), HasSubstr("'ts'"));
+  EXPECT_THAT(event("dur", 2e12), HasSubstr("'dur' is not a number from 0 to 1000000000000"));
   EXPECT_THAT(event("args", 3), HasSubstr("not an object"));
   EXPECT_THAT(event("pid", 7), HasSubstr("'pid' is 7, which is none of the ranks"));
   EXPECT_THAT(event("tid", 3), HasSubstr("'tid' is not a whole number from 12 to 17"));
@@ -338,6 +351,43 @@ TEST_F(RunTraceTest, NamesTheDamagedEvent) {
       HasSubstr("'recording_seconds' is more than the step takes"));
 }
 
+TEST_F(RunTraceTest, NamesTheDamagedGroup) {
+  RunTrace run = testing::sample_run();
+  run.ranks[1] = with_groups(run.ranks[1]);
+  const Json good = written(run);
+  const auto error_of_group = [&](const std::function<void(Json&)>& damage) {
+    Json json = good;
+    damage(json["otherData"]["ranks"][1]["groups"][1]);
+    return error_of_text(json.dump());
+  };
+  const auto group = [&](const char* key, const Json& value) {
+    return error_of_group([&](Json& group) { group[key] = value; });
+  };
+  EXPECT_THAT(group("axes", Json::array()), HasSubstr("in group 1 of rank 1, 'axes' is empty"));
+  EXPECT_THAT(group("axes", "data"), HasSubstr("'axes' is not a list"));
+  EXPECT_THAT(group("axes", Json::array({3})), HasSubstr("'axes' is not a text"));
+  EXPECT_THAT(group("stages", Json::array({-1})), HasSubstr("'stages' is not a whole number"));
+  EXPECT_THAT(group("first_rank", -1), HasSubstr("'first_rank' is not a whole number from 0"));
+  EXPECT_THAT(group("ranks", 0), HasSubstr("'ranks' is not a whole number from 1"));
+  EXPECT_THAT(error_of_group([](Json& group) { group.erase("ranks"); }),
+              HasSubstr("'ranks' is missing"));
+  Json json = good;
+  json["otherData"]["ranks"][0].erase("groups");
+  EXPECT_THAT(error_of_text(json.dump()), HasSubstr("in the ranks' entry 1, 'groups' is missing"));
+  json["otherData"]["tessera_trace"] = 4;
+  EXPECT_THAT(error_of_text(json.dump()), HasSubstr("'groups'"))
+      << "an event refers to a group, and that version has none";
+  const auto about = [&](const char* key, const Json& value) {
+    Json json = good;
+    event(json, "linear", 1)["args"][key] = value;
+    return error_of_text(json.dump());
+  };
+  EXPECT_THAT(about("groups", Json::array({2})), HasSubstr("'groups' is not a whole number from 0"
+                                                           " to 1"));
+  EXPECT_THAT(about("groups", 0), HasSubstr("'groups' is not a list"));
+  EXPECT_THAT(about("wire_bytes", -1), HasSubstr("'wire_bytes'"));
+}
+
 TEST_F(RunTraceTest, NamesTheDamagedEntryOfAList) {
   const auto action = [&](const char* key, const Json& value) {
     return error_of_event("forward 0", 1, [&](Json& event) { event["args"][key] = value; });
@@ -354,6 +404,7 @@ TEST_F(RunTraceTest, NamesTheDamagedEntryOfAList) {
   };
   EXPECT_THAT(message("call", "wave"), HasSubstr("'call' is 'wave', expected one of post send"));
   EXPECT_THAT(message("kind", "forward"), HasSubstr("expected one of activations, gradients"));
+  EXPECT_THAT(message("bytes", "many"), HasSubstr("'bytes'"));
 }
 
 TEST_F(RunTraceTest, RefusesFlowsThatDoNotPairUp) {

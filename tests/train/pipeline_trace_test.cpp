@@ -1,14 +1,20 @@
 // Traced steps of several ranks: one file, on one axis of times.
 #include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/text.h"
 #include "config/mesh_of.h"
 #include "config/pipeline_of.h"
 #include "config/resolve.h"
 #include "pipeline/run_trace.h"
+#include "plan/account/critical_path.h"
+#include "plan/account/network_account.h"
 #include "support/scattered_schedule.h"
 #include "support/trace_of_schedule.h"
 #include "train/rank_runs.h"
@@ -87,6 +93,64 @@ TEST_F(PipelineTrace, NamesTheCoordinatesOfEachRankInTheMesh) {
   EXPECT_EQ(trace.ranks[3].pipeline, 1);
   EXPECT_EQ(trace.ranks[4].coordinates, (Coordinates{{"tensor", 0}, {"data", 1}}));
   EXPECT_EQ(trace.ranks[4].pipeline, 4);
+}
+
+/// Every operation of a lane that communicates has its group, and all ranks of a group agree.
+TEST_F(PipelineTrace, NamesTheGroupsThatOperationsCallAndTheBytesSent) {
+  const RunConfig config =
+      traced("groups", {"parallel.pipeline=2", "parallel.tensor=2", "train.global_batch=16"});
+  train_on(8, config);
+  const RunTrace trace = trace_of("groups");
+  const auto first_of = [&](int rank, const std::vector<std::string>& axes) {
+    for (const TraceGroup& group : trace.of_rank(rank).step.groups) {
+      if (group.axes == axes) return std::pair(group.first_rank, group.ranks);
+    }
+    return std::pair(-1, 0);
+  };
+  EXPECT_EQ(first_of(7, {"tensor"}), std::pair(6, 2));
+  EXPECT_EQ(first_of(7, {"data"}), std::pair(3, 2));
+  EXPECT_EQ(first_of(7, {"pipeline"}), std::pair(5, 2));
+  for (const RankTrace& rank : trace.ranks) {
+    double sent = 0;
+    for (const TraceEvent& event : rank.step.events) {
+      if (event.lane != Lane::compute) EXPECT_FALSE(event.groups.empty()) << event.name;
+      sent += event.wire_bytes;
+    }
+    EXPECT_GT(sent, 0);
+    for (const TimedEntry& timed : rank.list) {
+      const auto* const message = std::get_if<MessageEntry>(&timed.entry);
+      if (message == nullptr) continue;
+      // Two rows of 32 positions, of which a tensor rank sends half, 16 wide, in fp64.
+      const double bytes = message->call == MessageCall::post_send ? 2 * 16 * 16 * 8 : 0;
+      EXPECT_EQ(timed.bytes, bytes) << words_for(message->message);
+    }
+  }
+  const std::vector<std::vector<NetworkCall>> calls = network_calls(trace);
+  const NetworkAccount account = account_for_network(trace, calls);
+  EXPECT_TRUE(account.unmatched.empty()) << "each call belongs to one of every rank of its group";
+  for (const RankNetwork& rank : account.ranks) {
+    EXPECT_EQ(rank.all.hidden + rank.all.exposed(), rank.all.total);
+    EXPECT_GT(rank.all.total.count(), 0);
+  }
+  EXPECT_EQ(find_critical_path(trace, calls).unmatched, 0);
+}
+
+/// Units of experts and of dense layers are gathered over axes of both views of the mesh, and sums
+/// go through the levels of the data axis.
+TEST_F(PipelineTrace, OfAMixtureOnLevelsMatchesAllCalls) {
+  const RunConfig config =
+      mixture("mixture", {"train.steps=2", "checkpoint.every=0", "optimizer.warmup_steps=1",
+                          "run.trace_step=2", "parallel.expert=2", "parallel.levels=[2]",
+                          "shard.weights=\"all\"", "shard.gradients=\"all\"",
+                          "shard.optimizer=\"all\"", "shard.secondary=\"node\""});
+  train_on(4, config);
+  const RunTrace trace = trace_of("mixture");
+  std::set<std::string> axes;
+  for (const RankTrace& rank : trace.ranks) {
+    for (const TraceGroup& group : rank.step.groups) axes.insert(join(group.axes, "+"));
+  }
+  EXPECT_THAT(axes, ::testing::IsSupersetOf({"expert", "data.0+data.1"}));
+  EXPECT_TRUE(account_for_network(trace, network_calls(trace)).unmatched.empty());
 }
 
 TEST_F(PipelineTrace, OfRanksWithoutAPipelineHasTheirListsToo) {

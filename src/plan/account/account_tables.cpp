@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "engine/gemm_json.h"
+#include "plan/account/run_tables.h"
 #include "plan/account/step_account.h"
 
 namespace tessera {
@@ -20,7 +21,6 @@ using OrderedJson = nlohmann::ordered_json;
 constexpr double kGiga = 1e9;
 constexpr size_t kProductsShown = 12;
 
-std::string milliseconds(double seconds) { return fmt::format("{:.2f}", 1e3 * seconds); }
 std::string share(double part, double whole) {
   return fmt::format("{:.1f} %", whole > 0 ? 100 * part / whole : 0.0);
 }
@@ -33,17 +33,23 @@ std::string rate(double amount, double seconds) {
 /// Returns a list of rows as a table. The total below it is the same for all lists.
 std::string rows_table(const char* title, const std::vector<AccountRow>& rows,
                        const StepAccount& account) {
-  std::vector<std::string> header{title, "calls", "ms", "share", "GFLOP/s", "GB/s"};
+  const bool lanes_overlap = std::ranges::any_of(
+      account.operations, [](const AccountRow& row) { return row.beside_seconds > 0; });
+  std::vector<std::string> header{title, "calls", "ms"};
+  if (lanes_overlap) header.emplace_back("beside ms");
+  header.insert(header.end(), {"share", "GFLOP/s", "GB/s"});
   if (account.measured) header.emplace_back("alone ms");
   header.insert(header.end(), {"limit", "reason"});
   Table table(header);
   const auto add = [&](const AccountRow& row) {
-    std::vector<std::string> cells{row.name,
-                                   row.calls > 0 ? fmt::format("{}", row.calls) : "",
-                                   milliseconds(row.seconds),
-                                   share(row.seconds, account.seconds),
-                                   rate(row.flops, row.seconds),
-                                   rate(row.bytes, row.seconds)};
+    std::vector<std::string> cells{row.name, row.calls > 0 ? fmt::format("{}", row.calls) : "",
+                                   milliseconds(row.seconds)};
+    if (lanes_overlap) {
+      cells.push_back(row.beside_seconds > 0 ? milliseconds(row.beside_seconds) : "");
+    }
+    cells.insert(cells.end(),
+                 {share(row.seconds, account.seconds), rate(row.flops, row.event_seconds()),
+                  rate(row.bytes, row.event_seconds())});
     if (account.measured) {
       cells.push_back(row.alone_seconds > 0 ? milliseconds(row.alone_seconds) : "");
     }
@@ -162,6 +168,7 @@ OrderedJson rows_json(const std::vector<AccountRow>& rows, const StepAccount& ac
                       {"limit", word(row.limit)},
                       {"reason", row.reason}};
     if (row.backward_flops > 0) entry["backward_flops"] = row.backward_flops;
+    if (row.beside_seconds > 0) entry["beside_seconds"] = row.beside_seconds;
     if (account.measured) entry["alone_seconds"] = row.alone_seconds;
     list.push_back(entry);
   }
@@ -182,53 +189,6 @@ OrderedJson products_json(const StepAccount& account) {
 OrderedJson ceiling_json(double value, const std::string& source) {
   if (value <= 0) return nullptr;
   return {{"per_second", value}, {"source", source}};
-}
-
-/// Returns the account of all ranks: a line and a table.
-std::string run_account_text(const RunAccount& account) {
-  const TracedSchedule& schedule = account.schedule;
-  const size_t ranks = account.ranks.size();
-  const auto left_out = static_cast<size_t>(account.ranks_left_out);
-  std::string text = fmt::format(
-      "passes of {} ranks: {} ms; stages: {}{}, schedule: {}, micro-batches: {}",
-      left_out > 0 ? fmt::format("{} of {}", ranks, ranks + left_out) : fmt::format("{}", ranks),
-      milliseconds(account.seconds), left_out > 0 ? "at least " : "", account.stages, schedule.name,
-      schedule.micro_batches);
-  if (account.bubble) text += fmt::format("; measured bubble: {:.1f} %", 100 * *account.bubble);
-  text += "\n";
-  if (account.clock_uncertainty > 0) {
-    text +=
-        fmt::format("the ranks' clocks agree to {}\n", format_seconds(account.clock_uncertainty));
-  }
-  Table table({"rank", "stage", "busy ms", "idle ms", "waits ms", "idle of busy"});
-  for (const RankTime& rank : account.ranks) {
-    const double ratio = rank.busy_seconds > 0 ? rank.idle_seconds / rank.busy_seconds : 0;
-    table.add({std::to_string(rank.rank), std::to_string(rank.stage),
-               milliseconds(rank.busy_seconds), milliseconds(rank.idle_seconds),
-               milliseconds(rank.wait_seconds), fmt::format("{:.1f} %", 100 * ratio)});
-  }
-  return text + table.text();
-}
-
-OrderedJson run_account_json(const RunAccount& account) {
-  OrderedJson ranks = OrderedJson::array();
-  for (const RankTime& rank : account.ranks) {
-    ranks.push_back({{"rank", rank.rank},
-                     {"stage", rank.stage},
-                     {"busy_seconds", rank.busy_seconds},
-                     {"idle_seconds", rank.idle_seconds},
-                     {"wait_seconds", rank.wait_seconds}});
-  }
-  OrderedJson bubble;  // null if there is none
-  if (account.bubble) bubble = *account.bubble;
-  return {{"schedule", account.schedule.name},
-          {"ranks_left_out", account.ranks_left_out},
-          {"stages", account.stages},
-          {"micro_batches", account.schedule.micro_batches},
-          {"seconds", account.seconds},
-          {"bubble", bubble},
-          {"clock_uncertainty_seconds", account.clock_uncertainty},
-          {"ranks", ranks}};
 }
 
 }  // namespace

@@ -67,6 +67,9 @@ RunAccount account_for_run(const RunTrace& trace) {
     account.clock_uncertainty = std::max(account.clock_uncertainty, rank.step.clock_uncertainty);
   }
   if (account.stages > 1) account.bubble = figures.bubble;
+  const std::vector<std::vector<NetworkCall>> calls = network_calls(trace);
+  account.network = account_for_network(trace, calls);
+  account.path = find_critical_path(trace, calls);
   return account;
 }
 

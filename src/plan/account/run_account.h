@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "pipeline/run_trace.h"
+#include "plan/account/critical_path.h"
+#include "plan/account/network_account.h"
 
 namespace tessera {
 
@@ -16,8 +18,8 @@ struct RankTime {
   double wait_seconds = 0;  ///< the part of the idle time in waits for messages
 };
 
-/// The account of the passes of a traced step on all ranks: from the start of the first action of
-/// any rank to the end of the last one.
+/// The account of a traced step on all ranks. That of the passes is from the start of the first
+/// action of any rank to the end of the last one.
 struct RunAccount {
   TracedSchedule schedule;
   int ranks_left_out = 0;  ///< as in RunTrace; the account is of the others
@@ -28,6 +30,8 @@ struct RunAccount {
   std::optional<double> bubble;
   double clock_uncertainty = 0;  ///< the largest of the ranks, in seconds
   std::vector<RankTime> ranks;
+  NetworkAccount network;  ///< of the whole step, as the path
+  CriticalPath path;
 };
 
 /// Returns the account of a trace.

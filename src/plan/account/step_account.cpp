@@ -9,19 +9,24 @@
 #include "plan/account/step_account.h"
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
-#include <limits>
 #include <map>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "base/text.h"
 #include "base/words.h"
+#include "plan/account/network_calls.h"
 #include "program/program.h"
 
 namespace tessera {
 namespace {
+
+using std::chrono::nanoseconds;
 
 constexpr double kExplainedShare = 0.5;  // of a row's time, so that a ceiling is its limit
 /// A row that is faster than this multiple of the memory's bandwidth takes its operands from the
@@ -88,8 +93,9 @@ std::string percent(double part, double whole) {
 /// Sets a row's limit and its reason. Without a floor the limit stays unknown.
 void judge(AccountRow& row, const Ceilings& ceilings) {
   const double floor = row.compute_floor + row.memory_floor;
-  if (row.seconds <= 0 || floor <= 0) return;
-  const auto share = [&](double seconds) { return percent(seconds, row.seconds); };
+  const double row_seconds = row.event_seconds();
+  if (row_seconds <= 0 || floor <= 0) return;
+  const auto share = [&](double seconds) { return percent(seconds, row_seconds); };
   std::vector<std::string> reasons;
   if (row.alone_seconds > 0) {
     reasons.push_back(fmt::format("products alone {}", share(row.alone_seconds)));
@@ -111,12 +117,12 @@ void judge(AccountRow& row, const Ceilings& ceilings) {
     reasons.push_back(fmt::format("bytes at the memory's bandwidth {}", share(row.memory_floor)));
   }
   row.reason = join(reasons, "; ");
-  if (floor < kExplainedShare * row.seconds) {
+  if (floor < kExplainedShare * row_seconds) {
     row.limit = Limit::overhead;
   } else if (row.compute_floor >= row.memory_floor) {
     row.limit = Limit::compute;
   } else {
-    row.limit = row.memory_floor > kFromCache * row.seconds ? Limit::cache : Limit::memory;
+    row.limit = row.memory_floor > kFromCache * row_seconds ? Limit::cache : Limit::memory;
   }
 }
 
@@ -126,11 +132,14 @@ class AccountRows {
   AccountRows(const StepTrace& trace, const Ceilings& ceilings)
       : trace_(trace), ceilings_(ceilings) {}
 
-  void add(const std::string& name, const TraceEvent& event, double alone_seconds) {
+  /// `beside_seconds` are those of the event in which another one is counted.
+  void add(const std::string& name, const TraceEvent& event, double beside_seconds,
+           double alone_seconds) {
     AccountRow& row = rows_[name];
     row.name = name;
     ++row.calls;
-    row.seconds += event.duration;
+    row.seconds += event.duration - beside_seconds;
+    row.beside_seconds += beside_seconds;
     const double in_products = product_flops(trace_, event);
     const double flops = event.products.empty() ? stated_flops(event) : in_products;
     row.flops += flops;
@@ -226,20 +235,48 @@ StepTrace step_with_waits(const RankTrace& rank) {
   return step;
 }
 
-/// Returns the seconds covered by events of any lane. Lanes may overlap.
-double covered_seconds(const StepTrace& trace) {
-  std::vector<std::pair<double, double>> spans;
-  for (const TraceEvent& event : trace.events) {
-    spans.emplace_back(event.start, event.start + event.duration);
+/// The times of a step's events in nanoseconds, in which events that follow each other do not
+/// overlap.
+struct CountedTime {
+  std::vector<nanoseconds> beside;  ///< by event: while another one is counted (see StepAccount)
+  nanoseconds covered{};            ///< by events of any lane
+};
+
+CountedTime counted_time(const StepTrace& trace) {
+  struct Ends {
+    nanoseconds time{};
+    bool begins = false;
+    size_t event = 0;  // index
+  };
+  std::vector<Ends> ends;
+  std::vector<nanoseconds> starts;
+  for (size_t i = 0; i < trace.events.size(); ++i) {
+    const TraceEvent& event = trace.events[i];
+    starts.push_back(nanoseconds_of(event.start));
+    const nanoseconds end = nanoseconds_of(event.start + event.duration);
+    if (end <= starts.back()) continue;
+    ends.push_back({starts.back(), true, i});
+    ends.push_back({end, false, i});
   }
-  std::ranges::sort(spans);
-  double covered = 0;
-  double end = -std::numeric_limits<double>::infinity();
-  for (const auto& [start, stop] : spans) {
-    covered += std::max(0.0, stop - std::max(start, end));
-    end = std::max(end, stop);
+  std::ranges::sort(ends, {},
+                    [](const Ends& end) { return std::tuple(end.time, end.begins, end.event); });
+  CountedTime result{.beside = std::vector<nanoseconds>(trace.events.size())};
+  std::set<std::tuple<bool, nanoseconds, size_t>> under_way;  // the first one is counted
+  nanoseconds now{};
+  for (const auto& [time, begins, index] : ends) {
+    if (!under_way.empty()) result.covered += time - now;
+    for (const auto& other : under_way) {
+      if (other != *under_way.begin()) result.beside[std::get<size_t>(other)] += time - now;
+    }
+    now = time;
+    const std::tuple key(trace.events[index].lane != Lane::compute, starts[index], index);
+    if (begins) {
+      under_way.insert(key);
+    } else {
+      under_way.erase(key);
+    }
   }
-  return covered;
+  return result;
 }
 
 }  // namespace
@@ -248,21 +285,24 @@ StepAccount account_for(const RankTrace& rank, const Ceilings& ceilings,
                         const ProductTimer& timer) {
   const StepTrace trace = step_with_waits(rank);
   const double seconds = trace.duration - trace.recording_seconds;
+  const CountedTime counted = counted_time(trace);
   StepAccount account{.origin = trace.origin,
                       .step = trace.number,
                       .ceilings = ceilings,
                       .measured = bool(timer),
                       .seconds = seconds,
-                      .idle_seconds = seconds - covered_seconds(trace)};
+                      .idle_seconds = seconds_of(nanoseconds_of(seconds) - counted.covered)};
   Products products(trace, timer);
   AccountRows operations(trace, ceilings), blocks(trace, ceilings), phases(trace, ceilings),
       parts(trace, ceilings);
-  for (const TraceEvent& event : trace.events) {
+  for (size_t i = 0; i < trace.events.size(); ++i) {
+    const TraceEvent& event = trace.events[i];
+    const double beside = seconds_of(counted.beside[i]);
     const double alone = products.alone_seconds(event);
-    operations.add(event.name, event, alone);
-    blocks.add(event.block, event, alone);
-    phases.add(event.phase, event, alone);
-    parts.add(std::string(part_of(event)), event, alone);
+    operations.add(event.name, event, beside, alone);
+    blocks.add(event.block, event, beside, alone);
+    phases.add(event.phase, event, beside, alone);
+    parts.add(std::string(part_of(event)), event, beside, alone);
     account.alone_seconds += alone;
     // Recomputed products are repeated work, which MFU does not count.
     if (event.phase != word(Phase::recompute)) account.useful_flops += event.flops;

@@ -65,7 +65,8 @@ inline constexpr std::array<std::string_view, 5> kWordsOf<Limit>{"compute", "mem
 struct AccountRow {
   std::string name;
   int64_t calls = 0;
-  double seconds = 0;
+  double seconds = 0;         ///< in which its events are counted (see StepAccount)
+  double beside_seconds = 0;  ///< the other seconds of its events, beside one that is counted
   /// The FLOPs of the recorded matrix products; for operations that record none, the stated FLOPs.
   double flops = 0;
   double product_flops = 0;   ///< the part of `flops` in recorded products
@@ -78,6 +79,9 @@ struct AccountRow {
   double memory_floor = 0;   ///< of the other events
   Limit limit = Limit::unknown;
   std::string reason;  ///< the shares of the row's time from which the limit follows
+
+  /// Returns the seconds that its events took.
+  double event_seconds() const { return seconds + beside_seconds; }
 };
 
 /// A matrix product of a step, and the number of its runs.
@@ -86,8 +90,9 @@ struct ProductRow {
   double seconds = 0;  ///< one run alone; 0 if not measured
 };
 
-/// The account of the time of one step on one rank. The rows of each list of AccountRow and the
-/// idle time add up to the step if lanes do not overlap, as on the processor.
+/// The account of the time of one step on one rank. A moment in which several events are under way
+/// counts for one of them: that of the compute lane, and otherwise the one that began first. So the
+/// rows of each list of AccountRow and the idle time add up to the step.
 struct StepAccount {
   TraceOrigin origin;
   int64_t step = 0;

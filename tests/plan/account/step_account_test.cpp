@@ -10,6 +10,7 @@ namespace tessera {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::UnorderedElementsAre;
@@ -227,8 +228,9 @@ TEST(StepAccount, JsonHasWhatTheTextHas) {
   EXPECT_FALSE(blind.contains("alone_seconds"));
 }
 
-/// Two collectives of 1 ms: one while the compute lane works, one while it waits.
-TEST(StepAccount, CommunicationIsNotIdle) {
+/// Two collectives of 1 ms: one while the compute lane works, one while it waits. Beside the second
+/// one, another lane communicates for 2 ms.
+TEST(StepAccount, CommunicationIsNotIdleAndCountsWhereNothingElseIsCounted) {
   RankTrace trace{.step = {.number = 1, .duration = 0.010}};
   const auto event = [](const char* name, Lane lane, double start, double duration) {
     TraceEvent result;
@@ -238,15 +240,31 @@ TEST(StepAccount, CommunicationIsNotIdle) {
     result.duration = duration;
     return result;
   };
-  trace.step.events = {event("norm", Lane::compute, 0, 0.004),
-                       event("all_reduce", Lane::exchanges, 0.002, 0.001),
-                       event("all_gather", Lane::exchanges, 0.004, 0.001),
-                       event("norm", Lane::compute, 0.006, 0.002)};
+  trace.step.events = {
+      event("norm", Lane::compute, 0, 0.004), event("all_reduce", Lane::exchanges, 0.002, 0.001),
+      event("all_gather", Lane::exchanges, 0.004, 0.001),
+      event("sum", Lane::reductions, 0.0045, 0.002), event("norm", Lane::compute, 0.006, 0.002)};
+  trace.step.events[1].bytes = 1e6;
   const StepAccount account = account_for(trace, {});
-  EXPECT_NEAR(account.idle_seconds, 0.003, 1e-12);
-  EXPECT_NEAR(row(account.parts, "communication, waiting for other ranks included").seconds, 0.002,
-              1e-12);
+  EXPECT_NEAR(account.idle_seconds, 0.002, 1e-12);
+  const AccountRow& communication =
+      row(account.parts, "communication, waiting for other ranks included");
+  EXPECT_NEAR(communication.seconds, 0.001 + 0.001, 1e-12);
+  EXPECT_NEAR(communication.beside_seconds, 0.001 + 0.0005 + 0.0005, 1e-12);
   EXPECT_NEAR(row(account.parts, "operations without matrix products").seconds, 0.006, 1e-12);
+  EXPECT_NEAR(row(account.operations, "all_reduce").seconds, 0, 1e-12);
+  EXPECT_NEAR(row(account.operations, "all_gather").seconds, 0.001, 1e-12) << "it began first";
+  EXPECT_NEAR(row(account.operations, "sum").seconds, 0.001, 1e-12);
+  for (const auto* rows : {&account.operations, &account.blocks, &account.phases, &account.parts}) {
+    double seconds = account.idle_seconds;
+    for (const AccountRow& row : *rows) seconds += row.seconds;
+    EXPECT_NEAR(seconds, account.seconds, 1e-12);
+  }
+  // The rate is that of the time in which the bytes were moved, hidden or not.
+  EXPECT_THAT(account_text(account), ContainsRegex("all_reduce +1 +0.00 +1.00 +0.0 % +1.0"));
+  const Json json = Json::parse(account_json(account));
+  EXPECT_NEAR(json["parts"][1]["beside_seconds"].get<double>(), 0.002, 1e-12);
+  EXPECT_THAT(account_text(account_for(testing::sample_trace(), {})), Not(HasSubstr("beside ms")));
 }
 
 /// A wait of the stage's list is communication, and recording is no part of the step.
