@@ -73,6 +73,11 @@ class Planner {
         plan_(describe_programs(list)),
         timeline_(programs, lifetimes_, plan_, list) {}
 
+  MemoryPlan plan_of_lanes() {
+    for (size_t i = 0; i < programs_.size(); ++i) plan_.programs[i].frames = timeline_.frames(i);
+    return std::move(plan_);
+  }
+
   MemoryPlan plan() {
     add_kept_values();
     for (size_t i = 0; i < programs_.size(); ++i) {
@@ -412,6 +417,11 @@ MemoryPlan plan_memory(std::span<const Program* const> programs, std::span<const
                        const Target& target, const GivenTensors& given) {
   const std::vector<ListEntry> list(actions.begin(), actions.end());
   return plan_memory(programs, list, target, given);
+}
+
+MemoryPlan plan_lanes(std::span<const Program* const> programs, std::span<const ListEntry> list,
+                      const Target& target) {
+  return Planner(programs, list, target, {}).plan_of_lanes();
 }
 
 }  // namespace tessera

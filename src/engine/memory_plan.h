@@ -127,4 +127,9 @@ MemoryPlan plan_memory(std::span<const Program* const> programs, std::span<const
 MemoryPlan plan_memory(std::span<const Program* const> programs, std::span<const Action> actions,
                        const Target& target, const GivenTensors& given = {});
 
+/// Returns the parts of such a plan that say how lanes run the list, without memory: the nodes, the
+/// joins, the frames, and the waits for outlasting steps.
+MemoryPlan plan_lanes(std::span<const Program* const> programs, std::span<const ListEntry> list,
+                      const Target& target);
+
 }  // namespace tessera
