@@ -155,16 +155,19 @@ void Communicator::all_gather(std::string_view name, const PieceLayout& layout, 
 }
 
 void Communicator::reduce_scatter(std::string_view name, const PieceLayout& layout,
-                                  const Tensor& from, const Tensor& to, const DeviceCall& device) {
-  check_reduction(name, Reduction::sum, from.dtype());
+                                  const Tensor& from, const Tensor& to, Reduction reduction,
+                                  const DeviceCall& device) {
+  TESSERA_CHECK(reduction != Reduction::maximum, "'{}' scatters a maximum", name);
+  check_reduction(name, reduction, from.dtype());
   check_pieces(name, layout, size(), position_, to, from);
-  const Fingerprint mark =
-      begin_call(pieces_mark(name, Collective::reduce_scatter, from.dtype(), from.shape(), layout));
+  const Fingerprint mark = begin_call(pieces_mark(name, Collective::reduce_scatter, from.dtype(),
+                                                  from.shape(), layout, reduction));
   if (device.stream == nullptr) {
     transport_->reduce_scatter(mark, layout, from, to);
   } else {
-    begin_on_device(mark, device, reduce_scatter_workspace(layout, to.dtype(), staging_bytes_))
-        .reduce_scatter(name, layout, from, to, device);
+    begin_on_device(mark, device,
+                    reduce_scatter_workspace(layout, to.dtype(), reduction, staging_bytes_))
+        .reduce_scatter(name, reduction, layout, from, to, device);
   }
   end_call(Collective::reduce_scatter);
 }
@@ -181,7 +184,8 @@ void Communicator::all_reduce(std::string_view name, const Tensor& from, const T
     transport_->all_reduce(mark, from, to);
   } else {
     begin_on_device(mark, device,
-                    all_reduce_workspace(to.elements(), to.dtype(), size(), staging_bytes_))
+                    all_reduce_workspace(to.elements(), to.dtype(), size(), reduction,
+                                         staging_bytes_))
         .all_reduce(name, reduction, from, to, device);
   }
   end_call(Collective::all_reduce);

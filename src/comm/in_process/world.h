@@ -23,8 +23,8 @@ namespace tessera {
 /// the communicators that it makes. Any thread may call any function at any time.
 ///
 /// The ranks communicate in groups. A *lane* is a name that separates communicators of the same
-/// ranks, each with its own order of calls: "network" for the work of programs, kControlLane for
-/// agreement between steps.
+/// ranks, each with its own order of calls: one for each role in the work of programs ("exchanges",
+/// "reductions"), kControlLane for agreement between steps. Work that has one lane needs no name.
 class World {
  public:
   /// Creates a world in which a call fails if it waits longer than `timeout` for another rank.
@@ -40,7 +40,7 @@ class World {
   /// `rank`. Every rank of the group asks for it once with the same list; the call does not wait.
   /// Throws Error if another rank asked for the same ranks in another order, or if the world, or
   /// the work on this lane, has failed (see fail() and end_work()).
-  Communicator group(int rank, std::span<const int> ranks, std::string_view lane = "network");
+  Communicator group(int rank, std::span<const int> ranks, std::string_view lane = "work");
   /// Returns what group() does, as a Transport alone.
   std::unique_ptr<Transport> transport(int rank, std::span<const int> ranks, std::string_view lane);
   /// Waits until all ranks of a group, for which `rank` has asked, have asked for it too. Throws
