@@ -129,11 +129,12 @@ std::vector<uint64_t> CallList::message_hashes() const {
 }
 
 std::string CallList::text(const Sequence& sequence, size_t index) const {
-  std::string result = sequence.is_messages()
-                           ? fmt::format("no more messages from rank {} to rank {}",
-                                         ranks_[static_cast<size_t>(sequence.from)],
-                                         ranks_[static_cast<size_t>(sequence.to)])
-                           : "no more calls";
+  const auto rank_at = [&](int position) { return ranks_[static_cast<size_t>(position)]; };
+  std::string result = "no more calls";
+  if (sequence.is_messages()) {
+    result = fmt::format("no more messages from rank {} to rank {}", rank_at(sequence.from),
+                         rank_at(sequence.to));
+  }
   for_each(sequence, [&](const Fingerprint& mark) {
     if (static_cast<size_t>(mark.sequence) < index) return true;
     result = mark.text();

@@ -12,7 +12,9 @@
 
 // A call checks its operands (a violation throws InternalError before any rank is asked), makes its
 // fingerprint, and calls the transport. If devices move the bytes, the transport only compares the
-// fingerprints (a barrier, or messages without bytes), and the DeviceTransport does the work.
+// fingerprints (a barrier, or messages without bytes), and the DeviceTransport does the work. The
+// comparison is the only reason to meet: a transport that compares no calls is not asked to. Posted
+// messages are an exception, because the wait for one promises that the other rank has posted it.
 
 namespace tessera {
 namespace {
@@ -136,7 +138,11 @@ DeviceTransport& Communicator::begin_on_device(const Fingerprint& mark, const De
   TESSERA_CHECK(std::ssize(call.workspace) >= workspace_bytes,
                 "'{}' has a workspace of {} bytes; it needs {}", mark.name, call.workspace.size(),
                 workspace_bytes);
-  transport_->barrier(mark);
+  if (transport_->compares_calls()) {
+    transport_->barrier(mark);
+  } else {
+    transport_->throw_if_broken();
+  }
   return *device_;
 }
 
@@ -293,7 +299,11 @@ void Communicator::exchange_on_device(std::string_view name, std::vector<MarkedM
   };
   std::vector<DeviceBuffer> out = take_buffers(sends);
   std::vector<DeviceBuffer> in = take_buffers(receives);
-  move_messages(sends, receives);
+  if (transport_->compares_calls()) {
+    move_messages(sends, receives);
+  } else {
+    transport_->throw_if_broken();
+  }
   device_->exchange(name, std::move(out), std::move(in), stream);
 }
 

@@ -49,7 +49,8 @@ struct Traffic {
 ///
 /// **Devices.** After use_devices(), operands may be in the memory of an accelerator. The call then
 /// names a stream. The ranks compare the call at once, on the processor, and the stream does the
-/// work later. A graph that has captured the work repeats it without another comparison.
+/// work later. A graph that has captured the work repeats it without another comparison. If the
+/// transport compares no calls, the ranks do not meet on the processor.
 ///
 /// **Lists.** Ranks that agree on the list of their calls before they make them (agree_on_calls())
 /// need not compare each call. The communicator then refuses calls that are not in the list.
@@ -159,8 +160,8 @@ class Communicator {
   Fingerprint begin_call(Fingerprint mark);
   void require_listed(const Fingerprint& mark) const;
   void end_call(Collective collective);
-  /// Compares the ranks' calls before devices do the work, and returns the transport for the work.
-  /// Throws InternalError if the workspace is too small.
+  /// Compares the ranks' calls before devices do the work, if the transport compares calls. Returns
+  /// the transport for the work. Throws InternalError if the workspace is too small.
   DeviceTransport& begin_on_device(const Fingerprint& mark, const DeviceCall& call,
                                    int64_t workspace_bytes);
   void exchange_on_device(std::string_view name, std::vector<MarkedMessage> sends,

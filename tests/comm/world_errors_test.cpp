@@ -435,17 +435,36 @@ TEST(WorldErrors, FindOtherMemoryBehindOneMark) {
 
 TEST(WorldErrors, AGroupHasOneOrder) {
   World world(2);
-  world.group(0, std::vector{0, 1});
+  const Communicator first = world.group(0, std::vector{0, 1});
   EXPECT_EQ(error_of([&] {
               world.group(1, std::vector{1, 0});
             }),
             "rank 1 asks for the group [1, 0] on lane work, but rank 0 asked for [0, 1]; all "
             "ranks of a group must list them in the same order");
-  world.group(1, std::vector{1, 0}, "compute");
+  const Communicator other = world.group(1, std::vector{1, 0}, "compute");
   EXPECT_THROW(world.group(0, std::vector{0, 1}), InternalError);
   EXPECT_THROW(world.group(0, std::vector{1}), InternalError);
   EXPECT_THROW(world.group(0, std::vector{0, 2}), InternalError);
   EXPECT_THROW(world.group(0, std::vector{0, 0}), InternalError);
+}
+
+/// A rank that is early waits for the others in the next group, and does not meet them in the last.
+TEST(WorldErrors, ARankThatHasLeftAGroupMayAskForItAgain) {
+  constexpr int kTimes = 50;
+  World world(3);
+  std::vector<int64_t> calls(3);
+  run_ranks(world, [&](int rank) {
+    for (int time = 0; time < kTimes; ++time) {
+      Communicator group = world.group(rank, first_ranks(3));
+      const Tensor sum({1}, DType::i32);
+      sum.data<int32_t>()[0] = time;
+      group.all_reduce("sum", sum, sum);
+      EXPECT_EQ(sum.data<int32_t>()[0], 3 * time);
+      calls[static_cast<size_t>(rank)] += group.traffic(Collective::all_reduce).calls;
+    }
+  });
+  EXPECT_EQ(calls, std::vector<int64_t>(3, kTimes));
+  EXPECT_EQ(world.last_calls(0).size(), 1) << "groups that all have left are kept";
 }
 
 }  // namespace
