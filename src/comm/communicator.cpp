@@ -166,8 +166,8 @@ void Communicator::reduce_scatter(std::string_view name, const PieceLayout& layo
   TESSERA_CHECK(reduction != Reduction::maximum, "'{}' scatters a maximum", name);
   check_reduction(name, reduction, from.dtype());
   check_pieces(name, layout, size(), position_, to, from);
-  const Fingerprint mark = begin_call(pieces_mark(name, Collective::reduce_scatter, from.dtype(),
-                                                  from.shape(), layout, reduction));
+  const Fingerprint mark = begin_call(
+      pieces_mark(name, Collective::reduce_scatter, from.dtype(), from.shape(), layout, reduction));
   if (device.stream == nullptr) {
     transport_->reduce_scatter(mark, layout, from, to);
   } else {
@@ -189,9 +189,9 @@ void Communicator::all_reduce(std::string_view name, const Tensor& from, const T
   if (device.stream == nullptr) {
     transport_->all_reduce(mark, from, to);
   } else {
-    begin_on_device(mark, device,
-                    all_reduce_workspace(to.elements(), to.dtype(), size(), reduction,
-                                         staging_bytes_))
+    begin_on_device(
+        mark, device,
+        all_reduce_workspace(to.elements(), to.dtype(), size(), reduction, staging_bytes_))
         .all_reduce(name, reduction, from, to, device);
   }
   end_call(Collective::all_reduce);

@@ -96,16 +96,15 @@ TEST(ListsOfCalls, ThatDifferInAReductionAreRefused) {
                  [](CallList& list) { sum(list); }}),
       differ("call 0, all_reduce (maximum) 'x' of f32 [4]",
              "call 0, all_reduce (sum) 'x' of f32 [4]"));
-  EXPECT_THAT(errors_of({[](CallList& list) {
-                           list.reduce_scatter("x", even_pieces(4, 2), DType::f32, {4});
-                         },
-                         [](CallList& list) {
-                           list.reduce_scatter("x", even_pieces(4, 2), DType::f32, {4},
-                                               Reduction::unordered_sum);
-                         }}),
-              Each(AllOf(HasSubstr("rank 0 would make call 0, reduce_scatter (sum) 'x'"),
-                         HasSubstr("rank 1 would make call 0, reduce_scatter (sum in any order) "
-                                   "'x'"))));
+  EXPECT_THAT(
+      errors_of(
+          {[](CallList& list) { list.reduce_scatter("x", even_pieces(4, 2), DType::f32, {4}); },
+           [](CallList& list) {
+             list.reduce_scatter("x", even_pieces(4, 2), DType::f32, {4}, Reduction::unordered_sum);
+           }}),
+      Each(AllOf(HasSubstr("rank 0 would make call 0, reduce_scatter (sum) 'x'"),
+                 HasSubstr("rank 1 would make call 0, reduce_scatter (sum in any order) "
+                           "'x'"))));
 }
 
 TEST(ListsOfCalls, ThatDifferInPiecesAreRefused) {

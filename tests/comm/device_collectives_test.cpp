@@ -332,9 +332,8 @@ TEST(DeviceCollectives, LeaveUnorderedSumsToTheLibraryInTheTypeOfTheElements) {
                 30'000 * dtype_size(dtype));
     });
     const std::string_view name = dtype_name(dtype);
-    EXPECT_THAT(calls,
-                ::testing::ElementsAre(fmt::format("all_reduce of 40003 {}", name),
-                                       fmt::format("reduce_scatter of 10000 {}", name)));
+    EXPECT_THAT(calls, ::testing::ElementsAre(fmt::format("all_reduce of 40003 {}", name),
+                                              fmt::format("reduce_scatter of 10000 {}", name)));
   }
 }
 
@@ -351,9 +350,8 @@ TEST(DeviceCollectives, TakeAllOtherReductionsInTheOrderOfTheRanks) {
     // The library divides into equal pieces only.
     group.reduce_scatter("d", uneven, whole, own, Reduction::unordered_sum, call);
   });
-  EXPECT_THAT(calls,
-              ::testing::ElementsAre("all_gather of 192 u8", "all_gather of 192 u8",
-                                     "exchange of 80 u8", "exchange of 120 u8"));
+  EXPECT_THAT(calls, ::testing::ElementsAre("all_gather of 192 u8", "all_gather of 192 u8",
+                                            "exchange of 80 u8", "exchange of 120 u8"));
   EXPECT_EQ(reduce_scatter_workspace(uneven, DType::f32, Reduction::unordered_sum),
             reduce_scatter_workspace(uneven, DType::f32));
 }
@@ -387,7 +385,8 @@ void try_sum(Loss on_first) {
 
 TEST(ConnectDevices, TriesASumOfKnownNumbers) {
   EXPECT_NO_THROW(try_sum(Loss::nothing));
-  for (const auto& [loss, sum] : {std::pair(Loss::gathered, "sum"), {Loss::exchanged, "sum"},
+  for (const auto& [loss, sum] : {std::pair(Loss::gathered, "sum"),
+                                  {Loss::exchanged, "sum"},
                                   {Loss::summed, "sum in any order"}}) {
     EXPECT_THAT(error_of([&] { try_sum(loss); }),
                 ::testing::HasSubstr(fmt::format(

@@ -329,12 +329,11 @@ TEST(WorldErrors, NameTheRankThatDoesNotSendOrReceive) {
       ended = true;
       ended.notify_one();
     });
-    EXPECT_THAT(error,
-                StartsWith(fmt::format(
-                    "message 0 'x' of f32 [2] from rank 0 to rank 1 of group [0, 1] on lane "
-                    "work: after 0.05 s (run.rank_timeout; of a benchmark, --rank-timeout), "
-                    "rank {} waited and rank {} did not come. Rank {} has not made any call",
-                    1 - absent, absent, absent)));
+    EXPECT_THAT(error, StartsWith(fmt::format(
+                           "message 0 'x' of f32 [2] from rank 0 to rank 1 of group [0, 1] on lane "
+                           "work: after 0.05 s (run.rank_timeout; of a benchmark, --rank-timeout), "
+                           "rank {} waited and rank {} did not come. Rank {} has not made any call",
+                           1 - absent, absent, absent)));
   }
 }
 

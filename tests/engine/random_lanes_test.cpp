@@ -1,3 +1,5 @@
+#include "engine/random_lanes.h"
+
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -11,7 +13,6 @@
 #include "comm/in_process/run_mesh.h"
 #include "comm/rank_groups.h"
 #include "engine/executor.h"
-#include "engine/random_lanes.h"
 #include "engine/random_lanes_run.h"
 #include "ops/host_target.h"
 #include "support/tested_devices.h"
@@ -27,13 +28,12 @@ using testing::results;
 void run_delayed(World& world, const Mesh& mesh, uint64_t seed,
                  const std::function<void(RankGroups& groups)>& body) {
   run_ranks(world, [&](int rank) {
-    RankGroups groups(
-        mesh, rank,
-        testing::delayed_join(rank, seed,
-                              [&](std::span<const int> ranks, std::string_view lane) {
-                                return world.transport(rank, ranks, lane);
-                              }),
-        [&](std::string_view why) { world.end_work(rank, why); });
+    RankGroups groups(mesh, rank,
+                      testing::delayed_join(rank, seed,
+                                            [&](std::span<const int> ranks, std::string_view lane) {
+                                              return world.transport(rank, ranks, lane);
+                                            }),
+                      [&](std::string_view why) { world.end_work(rank, why); });
     body(groups);
   });
 }

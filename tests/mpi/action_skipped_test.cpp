@@ -1,6 +1,4 @@
 // A rank that goes another way at run time, after the lists of calls were found to be equal.
-#include "support/skipped_action.h"
-
 #include <chrono>
 #include <span>
 #include <string>
@@ -12,18 +10,17 @@
 
 #include "comm/wait_time.h"
 #include "mpi/joined.h"
+#include "support/skipped_action.h"
 
 namespace tessera {
 namespace {
 
 TEST(SkippedActionOfProcesses, EndsTheTrainingWithBothCalls) {
   const Mesh mesh({.tensor = 2, .data = {joined().ranks() / 2}});
-  RankGroups groups(
-      mesh, joined().rank(),
-      [](std::span<const int> ranks, std::string_view lane) {
-        const bool controls = lane == kControlLane;
-        return joined().group(ranks, controls ? std::string(lane) : fmt::format("skip {}", lane));
-      });
+  RankGroups groups(mesh, joined().rank(), [](std::span<const int> ranks, std::string_view lane) {
+    const bool controls = lane == kControlLane;
+    return joined().group(ranks, controls ? std::string(lane) : fmt::format("skip {}", lane));
+  });
   const RankControl control(groups);
   const std::string error = testing::train_with_skipped_update(
       groups, control, [] { joined().set_timeout(std::chrono::milliseconds(600)); });

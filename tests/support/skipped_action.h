@@ -58,8 +58,8 @@ inline std::string train_with_skipped_update(RankGroups& groups, const RankContr
   return "";
 }
 
-/// Expects the error of rank 0, which waits in the update's first sum, and of rank 1, which waits in
-/// the next step.
+/// Expects the error of rank 0, which waits in the update's first sum, and of rank 1, which waits
+/// in the next step.
 inline void expect_both_calls(int rank, const std::string& error) {
   using ::testing::AllOf;
   using ::testing::HasSubstr;
@@ -68,9 +68,8 @@ inline void expect_both_calls(int rank, const std::string& error) {
                              HasSubstr(" 1"), HasSubstr("did not come. Rank 1 waits in call "),
                              HasSubstr("exchanges")));
   } else if (rank == 1) {
-    EXPECT_THAT(error,
-                AllOf(HasSubstr("step 3: call "), HasSubstr("exchanges: after"),
-                      HasSubstr("Rank 0 "), HasSubstr("all_reduce (sum) 'gradient:")));
+    EXPECT_THAT(error, AllOf(HasSubstr("step 3: call "), HasSubstr("exchanges: after"),
+                             HasSubstr("Rank 0 "), HasSubstr("all_reduce (sum) 'gradient:")));
   } else {
     EXPECT_THAT(error, HasSubstr("step 2: call "));
   }

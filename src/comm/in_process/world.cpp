@@ -57,11 +57,9 @@ std::unique_ptr<Transport> World::transport(int rank, std::span<const int> ranks
   if (const auto& failure = failure_of(lane)) throw Error(*failure);
   const std::shared_ptr<Meeting> meeting = join(rank, ranks, lane).meeting;
   changed_.notify_all();
-  return in_process_transport(
-      meeting, static_cast<int>(own - ranks.begin()),
-      [this, rank, position = static_cast<size_t>(own - ranks.begin()), of_rank = meeting.get()] {
-        leave(rank, position, of_rank);
-      });
+  return in_process_transport(meeting, static_cast<int>(own - ranks.begin()),
+                              [this, rank, position = static_cast<size_t>(own - ranks.begin()),
+                               of_rank = meeting.get()] { leave(rank, position, of_rank); });
 }
 
 /// Notes that a rank makes no more calls in a group. The last one to leave removes it.
@@ -70,8 +68,8 @@ void World::leave(int rank, size_t position, const Meeting* meeting) {
   const std::scoped_lock lock(mutex_);
   const auto [known, is_first] = left_calls_.try_emplace(rank, last);
   if (!is_first && known->second.begun < last.begun) known->second = std::move(last);
-  const auto group = std::ranges::find(groups_, meeting,
-                                       [](const Group& of) { return of.meeting.get(); });
+  const auto group =
+      std::ranges::find(groups_, meeting, [](const Group& of) { return of.meeting.get(); });
   group->left.push_back(rank);
   if (group->left.size() == group->members.size()) groups_.erase(group);
 }
@@ -81,9 +79,8 @@ void World::await_group(int rank, std::span<const int> ranks, std::string_view l
   std::unique_lock lock(mutex_);
   const auto missing = [&] {
     std::vector<std::string> names;
-    const auto group = std::ranges::find_if(groups_, [&](const Group& of) {
-      return of.is_of(members, lane) && of.has_now(rank);
-    });
+    const auto group = std::ranges::find_if(
+        groups_, [&](const Group& of) { return of.is_of(members, lane) && of.has_now(rank); });
     TESSERA_CHECK(group != groups_.end(), "rank {} waits for a group in which it is not", rank);
     for (const int member : ranks) {
       if (!group->has_had(member)) names.push_back(text(member));

@@ -31,8 +31,8 @@
 namespace tessera {
 namespace {
 
-/// The most groups that a rank has at a time, and so the most threads that it can start here. A mesh
-/// has a few groups for each of its axes and lanes.
+/// The most groups that a rank has at a time, and so the most threads that it can start here. A
+/// mesh has a few groups for each of its axes and lanes.
 constexpr int kMostGroups = 1024;
 constexpr size_t kMostLaneBytes = 256;
 /// The most messages of a group that a rank has posted and not awaited.

@@ -169,9 +169,9 @@ void append_sum(Builder& builder, std::string_view name, Value value, const Flat
         {value});
     return;
   }
-  WireSum sum(sum_steps(program, pieces, levels, spec.distribution, /*all_reduces=*/false,
-                        kSliceElements),
-              wire, /*sends_on=*/pieces.sizes.size() == 1);
+  WireSum sum(
+      sum_steps(program, pieces, levels, spec.distribution, /*all_reduces=*/false, kSliceElements),
+      wire, /*sends_on=*/pieces.sizes.size() == 1);
   std::vector<Value> inputs{value};
   if (feedback) inputs.push_back(feedback->error);
   builder.apply(std::make_shared<TakeRoundedSum>(

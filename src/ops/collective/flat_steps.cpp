@@ -207,8 +207,8 @@ int64_t steps_workspace(std::span<const FlatStep> steps, DType dtype, const Targ
         bytes = std::max(bytes, reduce_scatter_workspace(step.pieces, dtype, sum));
         break;
       case FlatStepKind::all_reduce:
-        bytes = std::max(
-            bytes, all_reduce_workspace(step.whole.length, dtype, step.pieces.ranks(), sum));
+        bytes = std::max(bytes,
+                         all_reduce_workspace(step.whole.length, dtype, step.pieces.ranks(), sum));
         break;
       case FlatStepKind::all_gather:
         bytes = std::max(bytes, all_gather_workspace(step.pieces, dtype));
