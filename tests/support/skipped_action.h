@@ -63,13 +63,17 @@ inline std::string train_with_skipped_update(RankGroups& groups, const RankContr
 inline void expect_both_calls(int rank, const std::string& error) {
   using ::testing::AllOf;
   using ::testing::HasSubstr;
+  using ::testing::ContainsRegex;
+  // A rank whose own time is over at about the same moment has given its call up.
   if (rank == 0) {
     EXPECT_THAT(error, AllOf(HasSubstr("step 2: call "), HasSubstr("all_reduce (sum) 'gradient:"),
-                             HasSubstr(" 1"), HasSubstr("did not come. Rank 1 waits in call "),
+                             ContainsRegex("did not come. Rank 1 (waits in|gave up) call "),
                              HasSubstr("exchanges")));
   } else if (rank == 1) {
-    EXPECT_THAT(error, AllOf(HasSubstr("step 3: call "), HasSubstr("exchanges: after"),
-                             HasSubstr("Rank 0 "), HasSubstr("all_reduce (sum) 'gradient:")));
+    EXPECT_THAT(error,
+                AllOf(HasSubstr("step 3: call "), HasSubstr("exchanges: after"),
+                      ContainsRegex("Rank 0 (waits in|gave up) call "),
+                      HasSubstr("all_reduce (sum) 'gradient:")));
   } else {
     EXPECT_THAT(error, HasSubstr("step 2: call "));
   }

@@ -8,6 +8,7 @@
 #include "base/words.h"
 #include "comm/call_list.h"
 #include "ops/collective/convert.h"
+#include "ops/collective/flat.h"
 #include "ops/collective/stages.h"
 #include "program/builder.h"
 
@@ -82,7 +83,7 @@ std::vector<Program> programs(const Mesh& mesh, const TypeOnAxis& on_data) {
   result.push_back(
       program_of(mesh, on_data, [&](Builder& builder, Value x) { take_sum(builder, x, axes); }));
   result.push_back(program_of(
-      mesh, on_data, [&](Builder& builder, Value x) { take_sum_by_level(builder, x, axes); }));
+      mesh, on_data, [&](Builder& builder, Value x) { take_sum_by_level(builder, x, axes, {}); }));
   return result;
 }
 
