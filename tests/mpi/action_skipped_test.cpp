@@ -22,8 +22,9 @@ TEST(SkippedActionOfProcesses, EndsTheTrainingWithBothCalls) {
     return joined().group(ranks, controls ? std::string(lane) : fmt::format("skip {}", lane));
   });
   const RankControl control(groups);
-  const std::string error = testing::train_with_skipped_update(
-      groups, control, [] { joined().set_timeout(std::chrono::milliseconds(600)); });
+  const std::string error = testing::train_with_skipped_update(groups, control, [&] {
+    joined().set_timeout(std::chrono::milliseconds(groups.rank() == 0 ? 300 : 800));
+  });
   joined().set_timeout(kRankTimeout);
   testing::expect_both_calls(groups.rank(), error);
   if (groups.rank() == 0) {

@@ -59,21 +59,18 @@ inline std::string train_with_skipped_update(RankGroups& groups, const RankContr
 }
 
 /// Expects the error of rank 0, which waits in the update's first sum, and of rank 1, which waits
-/// in the next step.
+/// in the next step. The time of rank 0 is over first.
 inline void expect_both_calls(int rank, const std::string& error) {
   using ::testing::AllOf;
   using ::testing::HasSubstr;
-  using ::testing::ContainsRegex;
-  // A rank whose own time is over at about the same moment has given its call up.
   if (rank == 0) {
-    EXPECT_THAT(error, AllOf(HasSubstr("step 2: call "), HasSubstr("all_reduce (sum) 'gradient:"),
-                             ContainsRegex("did not come. Rank 1 (waits in|gave up) call "),
-                             HasSubstr("exchanges")));
+    EXPECT_THAT(error,
+                AllOf(HasSubstr("step 2: call "), HasSubstr("all_reduce (sum) 'gradient:"),
+                      HasSubstr("did not come. Rank 1 waits in call "), HasSubstr("exchanges")));
   } else if (rank == 1) {
     EXPECT_THAT(error,
-                AllOf(HasSubstr("step 3: call "), HasSubstr("exchanges: after"),
-                      ContainsRegex("Rank 0 (waits in|gave up) call "),
-                      HasSubstr("all_reduce (sum) 'gradient:")));
+                AllOf(HasSubstr("step 3: call "), HasSubstr("exchanges: "), HasSubstr("Rank 0 "),
+                      HasSubstr("gave up call "), HasSubstr("all_reduce (sum) 'gradient:")));
   } else {
     EXPECT_THAT(error, HasSubstr("step 2: call "));
   }
