@@ -16,7 +16,7 @@ namespace tessera {
 /// (run.rank_timeout; of a benchmark, --rank-timeout)".
 std::string waited_text(std::chrono::milliseconds timeout);
 
-/// Returns the group in words: "group [0, 2] on lane network".
+/// Returns the group in words: "group [0, 2] on lane reductions".
 std::string group_text(std::span<const int> ranks, std::string_view lane);
 
 /// Returns the error of a rank whose work failed: "rank 3 failed: its experts got too many rows".

@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "base/hash.h"
 
@@ -39,8 +41,8 @@ void CallList::all_gather(std::string_view name, const PieceLayout& layout, DTyp
 }
 
 void CallList::reduce_scatter(std::string_view name, const PieceLayout& layout, DType dtype,
-                              const Shape& whole) {
-  add(pieces_mark(name, Collective::reduce_scatter, dtype, whole, layout));
+                              const Shape& whole, Reduction reduction) {
+  add(pieces_mark(name, Collective::reduce_scatter, dtype, whole, layout, reduction));
 }
 
 void CallList::all_reduce(std::string_view name, DType dtype, const Shape& whole,
@@ -127,7 +129,12 @@ std::vector<uint64_t> CallList::message_hashes() const {
 }
 
 std::string CallList::text(const Sequence& sequence, size_t index) const {
-  std::string result = "no call";
+  const auto rank_at = [&](int position) { return ranks_[static_cast<size_t>(position)]; };
+  std::string result = "no more calls";
+  if (sequence.is_messages()) {
+    result = fmt::format("no more messages from rank {} to rank {}", rank_at(sequence.from),
+                         rank_at(sequence.to));
+  }
   for_each(sequence, [&](const Fingerprint& mark) {
     if (static_cast<size_t>(mark.sequence) < index) return true;
     result = mark.text();

@@ -37,7 +37,7 @@ class CallList {
   void all_gather(std::string_view name, const PieceLayout& layout, DType dtype,
                   const Shape& whole);
   void reduce_scatter(std::string_view name, const PieceLayout& layout, DType dtype,
-                      const Shape& whole);
+                      const Shape& whole, Reduction reduction = Reduction::sum);
   void all_reduce(std::string_view name, DType dtype, const Shape& whole,
                   Reduction reduction = Reduction::sum);
   void all_to_all(std::string_view name, DType dtype, const Shape& operand,
@@ -60,7 +60,8 @@ class CallList {
   /// Returns the hashes of all messages between this rank and each position of the group: of those
   /// to it, and then of those from it.
   std::vector<uint64_t> message_hashes() const;
-  /// Returns the call with this index in a sequence, in words; "no call" after the last one.
+  /// Returns the call with this index in a sequence, in words. After the last one, says that no
+  /// more follow.
   std::string text(const Sequence& sequence, size_t index) const;
 
   /// Returns the calls of all parts, each part once.

@@ -27,10 +27,12 @@ inline Fingerprint call_mark(std::string_view name, Collective collective, DType
   return {.name = name, .collective = collective, .dtype = dtype, .shape = whole};
 }
 
-/// Returns the mark of an all-gather or a reduce-scatter.
+/// Returns the mark of an all-gather or, with its kind of sum, of a reduce-scatter.
 inline Fingerprint pieces_mark(std::string_view name, Collective collective, DType dtype,
-                               const Shape& whole, const PieceLayout& layout) {
+                               const Shape& whole, const PieceLayout& layout,
+                               Reduction reduction = Reduction::sum) {
   Fingerprint mark = call_mark(name, collective, dtype, whole);
+  mark.reduction = reduction;
   mark.layout = layout.hash();
   return mark;
 }

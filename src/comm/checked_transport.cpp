@@ -12,8 +12,11 @@ namespace {
 class CheckedTransport final : public Transport {
  public:
   CheckedTransport(std::unique_ptr<Transport> moves, std::unique_ptr<Transport> compares,
-                   const Processes& processes)
-      : moves_(std::move(moves)), compares_(std::move(compares)), processes_(processes) {}
+                   std::function<std::unique_ptr<Transport>()> join, const Processes& processes)
+      : moves_(std::move(moves)),
+        compares_(std::move(compares)),
+        join_(std::move(join)),
+        processes_(processes) {}
 
   void all_gather(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
                   const Tensor& to) override {
@@ -51,7 +54,7 @@ class CheckedTransport final : public Transport {
   /// does something else.
   std::unique_ptr<TransportPost> post(const MarkedMessage& message, bool sent) override {
     auto post = std::make_unique<Post>(message, sent);
-    if (is_on()) {
+    if (compares_calls()) {
       throw_if_broken();
       const MarkedMessage empty{message.mark, message.peer, Tensor({0}, message.mark.dtype)};
       post->compared = compares_->post(empty, sent);
@@ -67,16 +70,21 @@ class CheckedTransport final : public Transport {
       if (post.compared) compared.push_back(post.compared.get());
       moved.push_back(post.moved.get());
     }
-    compares_->wait(compared);
+    if (!compared.empty()) compares_->wait(compared);
     moves_->wait(moved);
     count();
   }
 
-  void compare_calls(bool each) override { each_ = each; }
+  /// Messages that were compared have been awaited when this is called.
+  void compare_calls(bool each) override {
+    if (!each && !processes_.checks_calls()) compares_.reset();
+    if (each && !compares_calls()) compares_ = join_();
+  }
+  bool compares_calls() const override { return compares_ != nullptr; }
 
   void throw_if_broken() override {
     moves_->throw_if_broken();
-    if (is_on()) compares_->throw_if_broken();
+    if (compares_calls()) compares_->throw_if_broken();
   }
 
  private:
@@ -87,7 +95,6 @@ class CheckedTransport final : public Transport {
     std::unique_ptr<TransportPost> moved;
   };
 
-  bool is_on() const { return each_ || processes_.checks_calls(); }
   void count() { count_received(moves_->received_bytes() - received_bytes()); }
 
   template <typename Move>
@@ -97,7 +104,7 @@ class CheckedTransport final : public Transport {
   template <typename Compare, typename Move>
   requires std::invocable<Compare>
   void call(Compare&& compare, Move&& move) {
-    if (is_on()) {
+    if (compares_calls()) {
       throw_if_broken();  // a broken group does not come to a comparison
       compare();
     }
@@ -106,17 +113,19 @@ class CheckedTransport final : public Transport {
   }
 
   std::unique_ptr<Transport> moves_;
-  std::unique_ptr<Transport> compares_;
+  std::unique_ptr<Transport> compares_;  // null while calls are not compared
+  std::function<std::unique_ptr<Transport>()> join_;
   const Processes& processes_;
-  bool each_ = true;
 };
 
 }  // namespace
 
 std::unique_ptr<Transport> checked_transport(std::unique_ptr<Transport> moves,
                                              std::unique_ptr<Transport> compares,
+                                             std::function<std::unique_ptr<Transport>()> join,
                                              const Processes& processes) {
-  return std::make_unique<CheckedTransport>(std::move(moves), std::move(compares), processes);
+  return std::make_unique<CheckedTransport>(std::move(moves), std::move(compares), std::move(join),
+                                            processes);
 }
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "comm/processes.h"
@@ -12,8 +13,13 @@ namespace tessera {
 /// a transport of the same group, such as the control plane's. It gets the fingerprint of each
 /// call, the numbers of rows, and messages without bytes. Ranks whose calls differ throw its errors
 /// before a byte moves, but for messages: these may have moved.
+///
+/// While calls are not compared, `compares` does not exist: what the first rank keeps for it, such
+/// as a thread for each rank, is free. compare_calls(true) makes it again by `join`, in which the
+/// ranks of the group meet.
 std::unique_ptr<Transport> checked_transport(std::unique_ptr<Transport> moves,
                                              std::unique_ptr<Transport> compares,
+                                             std::function<std::unique_ptr<Transport>()> join,
                                              const Processes& processes);
 
 }  // namespace tessera

@@ -12,7 +12,9 @@
 
 // A call checks its operands (a violation throws InternalError before any rank is asked), makes its
 // fingerprint, and calls the transport. If devices move the bytes, the transport only compares the
-// fingerprints (a barrier, or messages without bytes), and the DeviceTransport does the work.
+// fingerprints (a barrier, or messages without bytes), and the DeviceTransport does the work. The
+// comparison is the only reason to meet: a transport that compares no calls is not asked to. Posted
+// messages are an exception, because the wait for one promises that the other rank has posted it.
 
 namespace tessera {
 namespace {
@@ -136,7 +138,11 @@ DeviceTransport& Communicator::begin_on_device(const Fingerprint& mark, const De
   TESSERA_CHECK(std::ssize(call.workspace) >= workspace_bytes,
                 "'{}' has a workspace of {} bytes; it needs {}", mark.name, call.workspace.size(),
                 workspace_bytes);
-  transport_->barrier(mark);
+  if (transport_->compares_calls()) {
+    transport_->barrier(mark);
+  } else {
+    transport_->throw_if_broken();
+  }
   return *device_;
 }
 
@@ -155,16 +161,19 @@ void Communicator::all_gather(std::string_view name, const PieceLayout& layout, 
 }
 
 void Communicator::reduce_scatter(std::string_view name, const PieceLayout& layout,
-                                  const Tensor& from, const Tensor& to, const DeviceCall& device) {
-  check_reduction(name, Reduction::sum, from.dtype());
+                                  const Tensor& from, const Tensor& to, Reduction reduction,
+                                  const DeviceCall& device) {
+  TESSERA_CHECK(reduction != Reduction::maximum, "'{}' scatters a maximum", name);
+  check_reduction(name, reduction, from.dtype());
   check_pieces(name, layout, size(), position_, to, from);
-  const Fingerprint mark =
-      begin_call(pieces_mark(name, Collective::reduce_scatter, from.dtype(), from.shape(), layout));
+  const Fingerprint mark = begin_call(
+      pieces_mark(name, Collective::reduce_scatter, from.dtype(), from.shape(), layout, reduction));
   if (device.stream == nullptr) {
     transport_->reduce_scatter(mark, layout, from, to);
   } else {
-    begin_on_device(mark, device, reduce_scatter_workspace(layout, to.dtype(), staging_bytes_))
-        .reduce_scatter(name, layout, from, to, device);
+    begin_on_device(mark, device,
+                    reduce_scatter_workspace(layout, to.dtype(), reduction, staging_bytes_))
+        .reduce_scatter(name, reduction, layout, from, to, device);
   }
   end_call(Collective::reduce_scatter);
 }
@@ -180,8 +189,9 @@ void Communicator::all_reduce(std::string_view name, const Tensor& from, const T
   if (device.stream == nullptr) {
     transport_->all_reduce(mark, from, to);
   } else {
-    begin_on_device(mark, device,
-                    all_reduce_workspace(to.elements(), to.dtype(), size(), staging_bytes_))
+    begin_on_device(
+        mark, device,
+        all_reduce_workspace(to.elements(), to.dtype(), size(), reduction, staging_bytes_))
         .all_reduce(name, reduction, from, to, device);
   }
   end_call(Collective::all_reduce);
@@ -289,7 +299,11 @@ void Communicator::exchange_on_device(std::string_view name, std::vector<MarkedM
   };
   std::vector<DeviceBuffer> out = take_buffers(sends);
   std::vector<DeviceBuffer> in = take_buffers(receives);
-  move_messages(sends, receives);
+  if (transport_->compares_calls()) {
+    move_messages(sends, receives);
+  } else {
+    transport_->throw_if_broken();
+  }
   device_->exchange(name, std::move(out), std::move(in), stream);
 }
 

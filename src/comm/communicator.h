@@ -40,6 +40,8 @@ struct Traffic {
 /// the second's is added, and so on. Sums of bf16 are taken in f32 and rounded once, at the end.
 /// Other sums are taken in the type of the elements; sums of i32 wrap. So all ranks get the same
 /// bits, on every run and over every transport. A maximum is NaN if one of the values is NaN.
+/// Only an unordered sum on devices leaves the order to their library (DeviceTransport). Its bits
+/// are equal on all ranks of the group, but may differ from run to run and from group to group.
 ///
 /// **Operands** must fit each other in their numbers of elements, not in their shapes, unless a
 /// call says otherwise. All ranks must give the whole the same shape. Operands do not overlap
@@ -47,7 +49,8 @@ struct Traffic {
 ///
 /// **Devices.** After use_devices(), operands may be in the memory of an accelerator. The call then
 /// names a stream. The ranks compare the call at once, on the processor, and the stream does the
-/// work later. A graph that has captured the work repeats it without another comparison.
+/// work later. A graph that has captured the work repeats it without another comparison. If the
+/// transport compares no calls, the ranks do not meet on the processor.
 ///
 /// **Lists.** Ranks that agree on the list of their calls before they make them (agree_on_calls())
 /// need not compare each call. The communicator then refuses calls that are not in the list.
@@ -81,9 +84,10 @@ class Communicator {
                   const Tensor& to, const DeviceCall& device = {});
   /// Sums the wholes `from` of all ranks; each rank gets its piece of the sum. If the piece is
   /// contiguous, `to` may be its part of `from`. The other elements of `from` do not change. This
-  /// is the gradient of all_gather.
+  /// is the gradient of all_gather. `reduction` is a kind of sum.
   void reduce_scatter(std::string_view name, const PieceLayout& layout, const Tensor& from,
-                      const Tensor& to, const DeviceCall& device = {});
+                      const Tensor& to, Reduction reduction = Reduction::sum,
+                      const DeviceCall& device = {});
   /// Gives every rank the sum, or the maximum (f32 and f64). `to` may be `from`.
   void all_reduce(std::string_view name, const Tensor& from, const Tensor& to,
                   Reduction reduction = Reduction::sum, const DeviceCall& device = {});
@@ -156,8 +160,8 @@ class Communicator {
   Fingerprint begin_call(Fingerprint mark);
   void require_listed(const Fingerprint& mark) const;
   void end_call(Collective collective);
-  /// Compares the ranks' calls before devices do the work, and returns the transport for the work.
-  /// Throws InternalError if the workspace is too small.
+  /// Compares the ranks' calls before devices do the work, if the transport compares calls. Returns
+  /// the transport for the work. Throws InternalError if the workspace is too small.
   DeviceTransport& begin_on_device(const Fingerprint& mark, const DeviceCall& call,
                                    int64_t workspace_bytes);
   void exchange_on_device(std::string_view name, std::vector<MarkedMessage> sends,

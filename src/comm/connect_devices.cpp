@@ -1,5 +1,6 @@
 #include "comm/connect_devices.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,6 +44,46 @@ std::unique_ptr<DevicePosts> make_posts([[maybe_unused]] Communicator& group,
   refuse(accelerator.device());
 }
 
+/// Sums the numbers of require_right_sums() in one way.
+std::optional<std::string> error_of_sums(Communicator& group, Accelerator& accelerator,
+                                         Reduction reduction) {
+  // Too many elements for a small sum, at least kAlignment for each rank, and an odd number: the
+  // all-reduce in rank order has slices and a remainder (DeviceTransport), and so both its paths.
+  const int64_t elements = int64_t{20'003} + 64 * group.size();
+  std::vector<float> numbers(static_cast<size_t>(elements));
+  // Whole numbers, whose sums f32 represents exactly.
+  const auto addend = [](int position, int64_t element) {
+    return static_cast<float>((position + 1) * (element % 97 + 1));
+  };
+  for (int64_t i = 0; i < elements; ++i) {
+    numbers[static_cast<size_t>(i)] = addend(group.position(), i);
+  }
+  const int64_t workspace_bytes =
+      all_reduce_workspace(elements, DType::f32, group.size(), reduction);
+  const auto memory = accelerator.allocate(elements * dtype_size(DType::f32));
+  const auto workspace = accelerator.allocate(std::max<int64_t>(workspace_bytes, 1));
+  accelerator.upload(std::as_bytes(std::span(numbers)), memory->address());
+  const Tensor sum = Tensor::wrap(memory->address(), {elements}, DType::f32, &accelerator);
+  const auto stream = accelerator.make_stream();
+  group.all_reduce("the self-test of devices", sum, sum, reduction,
+                   {.stream = stream.get(),
+                    .workspace = {static_cast<std::byte*>(workspace->address()),
+                                  static_cast<size_t>(workspace_bytes)}});
+  stream->synchronize();
+  accelerator.readback(memory->address(), std::as_writable_bytes(std::span(numbers)));
+  for (int64_t i = 0; i < elements; ++i) {
+    float expected = 0;
+    for (int position = 0; position < group.size(); ++position) expected += addend(position, i);
+    const float found = numbers[static_cast<size_t>(i)];
+    if (found == expected) continue;
+    return fmt::format(
+        "the devices of {} do not add up right: element {} of the self-test ({}) is {}, not {}. "
+        "Look at the links between the devices, and at the version of the library that uses them",
+        ranks_text(group.ranks()), i, word(reduction), found, expected);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 void connect_devices(Communicator& group, const std::function<Communicator()>& make_group,
@@ -69,41 +110,9 @@ void require_device_links(Device device) {
 }
 
 void require_right_sums(Communicator& group, Accelerator& accelerator) {
-  // Too many elements for a small sum, at least kAlignment for each rank, and an odd number: the
-  // all-reduce has slices and a remainder (DeviceTransport), so both of its paths are tried.
-  const int64_t elements = int64_t{20'003} + 64 * group.size();
-  std::vector<float> numbers(static_cast<size_t>(elements));
-  // Whole numbers, whose sums f32 represents exactly.
-  const auto addend = [](int position, int64_t element) {
-    return static_cast<float>((position + 1) * (element % 97 + 1));
-  };
-  for (int64_t i = 0; i < elements; ++i) {
-    numbers[static_cast<size_t>(i)] = addend(group.position(), i);
+  for (const Reduction reduction : {Reduction::sum, Reduction::unordered_sum}) {
+    throw_on_all(group, error_of_sums(group, accelerator, reduction));
   }
-  const int64_t workspace_bytes = all_reduce_workspace(elements, DType::f32, group.size());
-  const auto memory = accelerator.allocate(elements * dtype_size(DType::f32));
-  const auto workspace = accelerator.allocate(workspace_bytes);
-  accelerator.upload(std::as_bytes(std::span(numbers)), memory->address());
-  const Tensor sum = Tensor::wrap(memory->address(), {elements}, DType::f32, &accelerator);
-  const auto stream = accelerator.make_stream();
-  group.all_reduce("the self-test of devices", sum, sum, Reduction::sum,
-                   {.stream = stream.get(),
-                    .workspace = {static_cast<std::byte*>(workspace->address()),
-                                  static_cast<size_t>(workspace_bytes)}});
-  stream->synchronize();
-  accelerator.readback(memory->address(), std::as_writable_bytes(std::span(numbers)));
-  std::optional<std::string> error;
-  for (int64_t i = 0; i < elements && !error; ++i) {
-    float expected = 0;
-    for (int position = 0; position < group.size(); ++position) expected += addend(position, i);
-    const float found = numbers[static_cast<size_t>(i)];
-    if (found == expected) continue;
-    error = fmt::format(
-        "the devices of {} do not add up right: element {} of the self-test is {}, not {}. Look at "
-        "the links between the devices, and at the version of the library that uses them",
-        ranks_text(group.ranks()), i, found, expected);
-  }
-  throw_on_all(group, error);
 }
 
 }  // namespace tessera

@@ -30,8 +30,8 @@ void connect_posts(Communicator& group, std::span<const int> peers,
 /// when no thread of a rank runs yet: it may set an environment variable (require_nccl()).
 void require_device_links(Device device);
 
-/// Sums known numbers over the devices by an all-reduce that takes both paths of DeviceTransport.
-/// If a sum is wrong on any rank, all ranks throw Error that names the first such rank and the sum.
+/// Sums known numbers over the devices by all-reduces that take all paths of DeviceTransport. If a
+/// sum is wrong on any rank, all ranks throw Error that names the first such rank and the sum.
 void require_right_sums(Communicator& group, Accelerator& accelerator);
 
 }  // namespace tessera

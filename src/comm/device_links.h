@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "device/stream.h"
+#include "tensor/dtype.h"
 
 namespace tessera {
 
@@ -35,6 +36,14 @@ class DeviceLinks {
                           int64_t bytes, Stream& stream) = 0;
   virtual void broadcast(std::string_view name, int root, std::byte* memory, int64_t bytes,
                          Stream& stream) = 0;
+  /// Sums `elements` elements of all ranks, in an order that the library chooses. All ranks get the
+  /// same bits. `to` may be `from`. bf16 may be rounded at each addition.
+  virtual void all_reduce(std::string_view name, DType dtype, const std::byte* from, std::byte* to,
+                          int64_t elements, Stream& stream) = 0;
+  /// Sums so many elements for each rank, likewise. `from` has the addends for all ranks, in rank
+  /// order, and does not change. `to` gets the sums of this rank, and may be its part of `from`.
+  virtual void reduce_scatter(std::string_view name, DType dtype, const std::byte* from,
+                              std::byte* to, int64_t elements, Stream& stream) = 0;
   /// Sends and receives buffers: at most one for each direction and peer, none to this rank itself
   /// and none of 0 bytes. Memory that is sent and memory that is received do not overlap.
   virtual void exchange(std::string_view name, std::span<const DeviceBuffer> sends,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "comm/device_kernels.h"
+#include "comm/wire_bytes.h"
 #include "tensor/alignment.h"
 
 // The header says how sums are taken. A piece that is contiguous in the whole is sent from there or
@@ -55,6 +56,11 @@ Slices slices_of(int64_t elements, int64_t element_bytes, int ranks) {
   return {slice, elements - slice * ranks};
 }
 
+/// Returns whether the library sums and scatters. It divides a whole into equal parts only.
+bool library_scatters(Reduction reduction, const PieceLayout& layout) {
+  return reduction == Reduction::unordered_sum && layout.is_even();
+}
+
 /// Returns the address of an element of a tensor.
 std::byte* memory_of(const Tensor& tensor, int64_t element = 0) {
   return static_cast<std::byte*>(tensor.address()) + element * dtype_size(tensor.dtype());
@@ -67,7 +73,9 @@ int64_t all_gather_workspace(const PieceLayout& layout, DType dtype, int64_t sta
   return layout.ranks() * outer_rounds(layout, dtype_size(dtype), staging).slot_bytes;
 }
 
-int64_t reduce_scatter_workspace(const PieceLayout& layout, DType dtype, int64_t staging) {
+int64_t reduce_scatter_workspace(const PieceLayout& layout, DType dtype, Reduction reduction,
+                                 int64_t staging) {
+  if (library_scatters(reduction, layout)) return 0;
   const int64_t element_bytes = dtype_size(dtype);
   const int ranks = layout.ranks();
   if (layout.all_contiguous()) {
@@ -77,7 +85,9 @@ int64_t reduce_scatter_workspace(const PieceLayout& layout, DType dtype, int64_t
   return 2 * ranks * outer_rounds(layout, element_bytes, staging).slot_bytes;
 }
 
-int64_t all_reduce_workspace(int64_t elements, DType dtype, int ranks, int64_t staging) {
+int64_t all_reduce_workspace(int64_t elements, DType dtype, int ranks, Reduction reduction,
+                             int64_t staging) {
+  if (reduction == Reduction::unordered_sum) return 0;
   const int64_t element_bytes = dtype_size(dtype);
   const Slices slices = slices_of(elements, element_bytes, ranks);
   const int64_t per_round = round_elements(slices.slice, element_bytes, ranks, staging);
@@ -165,10 +175,15 @@ void DeviceTransport::gather_in_rounds(std::string_view name, const PieceLayout&
   }
 }
 
-void DeviceTransport::reduce_scatter(std::string_view name, const PieceLayout& layout,
-                                     const Tensor& from, const Tensor& to, const DeviceCall& call) {
+void DeviceTransport::reduce_scatter(std::string_view name, Reduction reduction,
+                                     const PieceLayout& layout, const Tensor& from,
+                                     const Tensor& to, const DeviceCall& call) {
   if (layout.elements() == 0) return;
-  if (layout.all_contiguous()) {
+  if (library_scatters(reduction, layout)) {
+    links_->reduce_scatter(name, to.dtype(), memory_of(from), memory_of(to), to.elements(),
+                           *call.stream);
+    received_bytes_ += reduce_scatter_bytes(layout, position_, dtype_size(to.dtype()));
+  } else if (layout.all_contiguous()) {
     scatter_contiguous(name, layout, from, to, call);
   } else {
     scatter_in_rounds(name, layout, from, to, call);
@@ -232,6 +247,13 @@ void DeviceTransport::all_reduce(std::string_view name, Reduction reduction, con
                                  const Tensor& to, const DeviceCall& call) {
   const DType dtype = to.dtype();
   const int64_t element_bytes = dtype_size(dtype);
+  if (to.elements() == 0) return;
+  if (reduction == Reduction::unordered_sum) {
+    links_->all_reduce(name, dtype, memory_of(from), memory_of(to), to.elements(), *call.stream);
+    const int before = (position_ + ranks_ - 1) % ranks_;  // the rank from which a ring receives
+    received_bytes_ += all_reduce_bytes(to.elements(), ranks_, before, element_bytes);
+    return;
+  }
   const Slices slices = slices_of(to.elements(), element_bytes, ranks_);
   const int64_t slice = slices.slice;
   const int64_t per_round = round_elements(slice, element_bytes, ranks_, staging_bytes_);

@@ -31,14 +31,20 @@ inline constexpr int64_t kDeviceStagingBytes = int64_t{64} << 20;
 int64_t all_gather_workspace(const PieceLayout& layout, DType dtype,
                              int64_t staging_bytes = kDeviceStagingBytes);
 int64_t reduce_scatter_workspace(const PieceLayout& layout, DType dtype,
+                                 Reduction reduction = Reduction::sum,
                                  int64_t staging_bytes = kDeviceStagingBytes);
 /// Returns the bytes for an all-reduce. An all-reduce of fewer elements never needs more.
 int64_t all_reduce_workspace(int64_t elements, DType dtype, int ranks,
+                             Reduction reduction = Reduction::sum,
                              int64_t staging_bytes = kDeviceStagingBytes);
 
 /// Moves and sums operands in the memory of the devices of a group. A library moves them
 /// (DeviceLinks). A kernel sums them in rank order (ordered_sum()), as reduce() does. So the bits
 /// are those of every other transport, whatever the library and its topology.
+///
+/// The library itself takes unordered sums, in the type of the elements and without a workspace:
+/// all-reduces, and reduce-scatters into equal pieces that follow each other in rank order. Other
+/// pieces are summed in rank order, because the library cannot scatter them.
 ///
 /// For a sum, each rank receives from the others the addends of its own piece, and sums them. An
 /// all-reduce has a *slice* of the elements for each rank instead of a piece, and then gathers the
@@ -57,8 +63,8 @@ class DeviceTransport {
 
   void all_gather(std::string_view name, const PieceLayout& layout, const Tensor& from,
                   const Tensor& to, const DeviceCall& call);
-  void reduce_scatter(std::string_view name, const PieceLayout& layout, const Tensor& from,
-                      const Tensor& to, const DeviceCall& call);
+  void reduce_scatter(std::string_view name, Reduction reduction, const PieceLayout& layout,
+                      const Tensor& from, const Tensor& to, const DeviceCall& call);
   void all_reduce(std::string_view name, Reduction reduction, const Tensor& from, const Tensor& to,
                   const DeviceCall& call);
   void broadcast(std::string_view name, int root, const Tensor& tensor, const DeviceCall& call);
@@ -67,6 +73,7 @@ class DeviceTransport {
                 std::vector<DeviceBuffer> receives, Stream& stream);
 
   /// Returns the bytes that this rank's calls receive from others. Repeats of a graph do not count.
+  /// Sums of the library count as those of a ring.
   int64_t received_bytes() const { return received_bytes_; }
 
  private:

@@ -64,6 +64,13 @@ const TypeOnAxis& Distribution::on(Axis axis) const {
   return index < types_.size() ? types_[index] : invariant;
 }
 
+bool Distribution::has_copies_beyond(const Mesh& mesh, std::span<const Axis> axes) const {
+  return std::ranges::any_of(mesh.axes_of(view_), [&](Axis axis) {
+    return mesh.size(axis) > 1 && on(axis).same_on_ranks() &&
+           std::ranges::find(axes, axis) == axes.end();
+  });
+}
+
 std::span<const Axis> Distribution::order(int dim) const {
   const auto index = static_cast<size_t>(dim);
   return index < orders_.size() ? std::span<const Axis>(orders_[index]) : std::span<const Axis>();

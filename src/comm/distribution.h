@@ -121,6 +121,9 @@ class Distribution {
   /// first, and within a factor the outer axes of the mesh.
   std::string text(const Mesh& mesh) const;
 
+  /// Returns whether ranks that differ on other axes than these hold the same value.
+  bool has_copies_beyond(const Mesh& mesh, std::span<const Axis> axes) const;
+
   bool operator==(const Distribution&) const = default;
 
  private:

@@ -6,9 +6,16 @@
 namespace tessera {
 namespace {
 
-Tensor bytes_at(std::byte* memory, int64_t bytes) {
-  return Tensor::wrap(memory, {bytes}, DType::u8);
+Tensor elements_at(std::byte* memory, int64_t elements, DType dtype) {
+  return Tensor::wrap(memory, {elements}, dtype);
 }
+
+/// Returns memory that the communicator only reads. A Tensor cannot refer to const memory.
+Tensor elements_at(const std::byte* memory, int64_t elements, DType dtype) {
+  return elements_at(const_cast<std::byte*>(memory), elements, dtype);
+}
+
+Tensor bytes_at(std::byte* memory, int64_t bytes) { return elements_at(memory, bytes, DType::u8); }
 
 class EmulatedLinks final : public DeviceLinks {
  public:
@@ -18,10 +25,24 @@ class EmulatedLinks final : public DeviceLinks {
   void all_gather(std::string_view name, const std::byte* from, std::byte* to, int64_t bytes,
                   Stream& stream) override {
     stream.enqueue([=, group = group_] {
-      // A Tensor cannot refer to const memory. The communicator only reads this one.
       group->all_gather(name, even_pieces(bytes * group->size(), group->size()),
-                        bytes_at(const_cast<std::byte*>(from), bytes),
-                        bytes_at(to, bytes * group->size()));
+                        elements_at(from, bytes, DType::u8), bytes_at(to, bytes * group->size()));
+    });
+  }
+
+  void all_reduce(std::string_view name, DType dtype, const std::byte* from, std::byte* to,
+                  int64_t elements, Stream& stream) override {
+    stream.enqueue([=, group = group_] {
+      group->all_reduce(name, elements_at(from, elements, dtype), elements_at(to, elements, dtype));
+    });
+  }
+
+  void reduce_scatter(std::string_view name, DType dtype, const std::byte* from, std::byte* to,
+                      int64_t elements, Stream& stream) override {
+    stream.enqueue([=, group = group_] {
+      const int64_t all = elements * group->size();
+      group->reduce_scatter(name, even_pieces(all, group->size()), elements_at(from, all, dtype),
+                            elements_at(to, elements, dtype));
     });
   }
 

@@ -9,8 +9,9 @@ namespace tessera {
 
 /// Returns links that move bytes between emulated devices. The memory of such a device is memory of
 /// the processor. So when a stream comes to the work of a call, it makes the same call by `group`,
-/// a communicator on the processor. Nothing else calls `group`: the streams of all ranks must make
-/// its calls in the same order. If the call fails, the stream's work ends with the error.
+/// a communicator on the processor (which takes sums in the order of the ranks). Nothing else calls
+/// `group`: the streams of all ranks must make its calls in the same order. If the call fails, the
+/// stream's work ends with the error.
 std::unique_ptr<DeviceLinks> emulated_links(Communicator group);
 
 }  // namespace tessera

@@ -35,11 +35,14 @@ constexpr bool reduces(Collective collective) {
 
 /// The way in which addends become one number.
 enum class Reduction : uint8_t {
-  sum,
+  sum,      ///< in the order of the ranks
   maximum,  ///< NaN if one of the addends is NaN
+  /// A sum whose order the library between devices may choose. Elsewhere it is as `sum`.
+  unordered_sum,
 };
 template <>
-inline constexpr std::array<std::string_view, 2> kWordsOf<Reduction>{"sum", "maximum"};
+inline constexpr std::array<std::string_view, 3> kWordsOf<Reduction>{"sum", "maximum",
+                                                                     "sum in any order"};
 
 /// The fingerprint of a call, or *mark* in names: the description that the ranks of a group compare
 /// before they communicate. Ranks whose marks differ have made different calls, which is an error.

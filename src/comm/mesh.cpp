@@ -176,7 +176,8 @@ int Mesh::group_ranks(std::span<const Axis> axes) const {
   return ranks;
 }
 
-std::vector<int> Mesh::group(int rank, std::span<const Axis> axes) const {
+std::vector<int> Mesh::group(int rank, std::span<const Axis> axes,
+                             std::span<const int> stages) const {
   std::vector<int> group;
   for (int peer = 0; peer < ranks_; ++peer) {
     const auto same = [&](Axis axis) { return coordinate(peer, axis) == coordinate(rank, axis); };
@@ -185,7 +186,9 @@ std::vector<int> Mesh::group(int rank, std::span<const Axis> axes) const {
     const bool is_member = std::ranges::all_of(axes_of(view), [&](Axis axis) {
       return std::ranges::find(axes, axis) != axes.end() || same(axis);
     });
-    if (is_member) group.push_back(peer);
+    const bool is_in_stage =
+        stages.empty() || std::ranges::find(stages, stage(peer)) != stages.end();
+    if (is_member && is_in_stage) group.push_back(peer);
   }
   const auto position = [&](int member) {
     int64_t result = 0;

@@ -128,8 +128,10 @@ class Mesh {
   int stage(int rank) const { return coordinate(rank, pipeline()); }
   /// Returns the ranks whose coordinates on all other axes are those of `rank`, in the order of
   /// their coordinates on `axes`, of which the first is the innermost. All axes are of one view;
-  /// the pipeline axis counts with the dense view. Without axes, the group is the rank alone.
-  std::vector<int> group(int rank, std::span<const Axis> axes) const;
+  /// the pipeline axis counts with the dense view. Without axes, the group is the rank alone. If
+  /// pipeline stages are given, ranks of other stages are left out.
+  std::vector<int> group(int rank, std::span<const Axis> axes,
+                         std::span<const int> stages = {}) const;
 
   /// Returns the axes in the order in which a sum over them is taken, one list for each level. The
   /// list of the innermost level also has the axes within it: {{tensor, context, data.0}, {data.1}}

@@ -59,7 +59,7 @@ void launch_sum(const OrderedSum& sum, Stream& stream) {
 
 template <typename Vendor>
 void ordered_sum_device(const OrderedSum& sum, Reduction reduction, DType dtype, Stream& stream) {
-  const bool adds = reduction == Reduction::sum;
+  const bool adds = reduction != Reduction::maximum;
   if (dtype == DType::f64) {
     adds ? launch_sum<double, double, Add>(sum, stream)
          : launch_sum<double, double, Larger>(sum, stream);

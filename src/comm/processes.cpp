@@ -1,6 +1,9 @@
 #include "comm/processes.h"
 
+#include <algorithm>
+#include <memory>
 #include <numeric>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -31,6 +34,12 @@ std::vector<RankPlace> Processes::places() {
     result.push_back({hosts()[rank], {.package = parts[0], .numa = parts[1]}});
   }
   return result;
+}
+
+Communicator Processes::group(std::span<const int> ranks, std::string_view lane) {
+  std::unique_ptr<Transport> of_rank = transport(ranks, lane);  // checks that the rank is a member
+  return {std::move(of_rank), std::vector<int>(ranks.begin(), ranks.end()),
+          static_cast<int>(std::ranges::find(ranks, rank()) - ranks.begin())};
 }
 
 std::string Processes::text(int rank) const {

@@ -54,7 +54,10 @@ class Processes {
   /// Returns this rank's communicator in a group: an ordered list of ranks, one of which is this
   /// rank. All ranks of the group ask for it with the same list, and each waits for the others.
   /// Throws Error that names ranks which list the group in another order or do not come in time.
-  virtual Communicator group(std::span<const int> ranks, std::string_view lane) = 0;
+  Communicator group(std::span<const int> ranks, std::string_view lane);
+  /// Returns what group() does, as a Transport alone. The Transport's destructor leaves the group.
+  virtual std::unique_ptr<Transport> transport(std::span<const int> ranks,
+                                               std::string_view lane) = 0;
 
   /// Ends the calls of all ranks on all lanes but kControlLane, as World::end_work() does.
   virtual void end_work(std::string_view why) = 0;

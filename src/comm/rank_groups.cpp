@@ -1,6 +1,5 @@
 #include "comm/rank_groups.h"
 
-#include <algorithm>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -11,13 +10,7 @@ namespace tessera {
 
 Communicator& RankGroups::over(std::span<const Axis> axes, std::string_view lane,
                                std::span<const int> stages) {
-  std::vector<int> ranks = mesh_.group(rank_, axes);
-  if (!stages.empty()) {
-    std::erase_if(ranks, [&](int rank) {
-      return std::ranges::find(stages, mesh_.stage(rank)) == stages.end();
-    });
-  }
-  return find_or_make(std::move(ranks), lane);
+  return find_or_make(mesh_.group(rank_, axes, stages), lane);
 }
 
 Communicator& RankGroups::world(std::string_view lane) {

@@ -50,8 +50,8 @@ class RankGroups {
   const Mesh& mesh() const { return mesh_; }
   int rank() const { return rank_; }
 
-  /// Returns the communicator of the ranks of Mesh::group(rank(), axes), or of those among them in
-  /// the pipeline stages `stages`, if any are given. The first call makes it.
+  /// Returns the communicator of the ranks of Mesh::group(rank(), axes, stages). The first call
+  /// makes it.
   Communicator& over(std::span<const Axis> axes, std::string_view lane,
                      std::span<const int> stages = {});
   Communicator& world(std::string_view lane);  ///< the communicator of all ranks of the mesh

@@ -55,13 +55,13 @@ void reduce_elements(std::span<const std::byte* const> addends, int64_t begin, i
 
 bool can_reduce(Reduction reduction, DType dtype) {
   if (dtype == DType::f64 || dtype == DType::f32) return true;
-  return reduction == Reduction::sum && (dtype == DType::bf16 || dtype == DType::i32);
+  return reduction != Reduction::maximum && (dtype == DType::bf16 || dtype == DType::i32);
 }
 
 void reduce(Reduction reduction, DType dtype, std::span<const std::byte* const> addends,
             int64_t begin, int64_t elements, std::byte* to) {
   TESSERA_CHECK(can_reduce(reduction, dtype), "the {} of {}", word(reduction), dtype_name(dtype));
-  const bool sum = reduction == Reduction::sum;
+  const bool sum = reduction != Reduction::maximum;
   if (dtype == DType::f64 && sum) {
     reduce_elements<double, double>(addends, begin, elements, to, Add{});
   } else if (dtype == DType::f64) {

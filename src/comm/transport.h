@@ -47,6 +47,8 @@ class Transport {
   /// comparison costs a round of messages. At first they do. All ranks of the group call it,
   /// between the same two calls.
   virtual void compare_calls(bool each) { static_cast<void>(each); }
+  /// Returns whether the ranks compare each call before they make it.
+  virtual bool compares_calls() const { return true; }
 
   /// Throws Error if the group can make no more calls, because a call or the work of a rank failed.
   virtual void throw_if_broken() = 0;

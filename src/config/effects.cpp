@@ -36,6 +36,13 @@ std::string on_cuda(const Circumstances& here) {
                      word(here.config.run.device));
 }
 
+std::string libraries_choose_orders(const Circumstances& here) {
+  const Device device = here.config.run.device;
+  if (device == Device::cuda) return "";
+  if (device == Device::cpu) return on_a_device(here);
+  return several_ranks(here);
+}
+
 std::string on_a_device(const Circumstances& here) {
   return here.config.run.device == Device::cpu ? "run.device is \"cpu\"" : "";
 }

@@ -35,6 +35,8 @@ std::string always(const Circumstances&);
 
 // [run], [train] and [checkpoint]
 std::string on_cuda(const Circumstances& here);
+/// Of work in which a device's libraries choose an order: on cuda, and sums of ranks on any device.
+std::string libraries_choose_orders(const Circumstances& here);
 std::string on_a_device(const Circumstances& here);
 std::string several_ranks(const Circumstances& here);
 std::string traces_a_step(const Circumstances& here);

@@ -44,9 +44,8 @@ class Trace {
   };
 
   /// A guard that times one node, if `trace` is not null. Spans of a thread do not overlap. The
-  /// program must
-  /// outlive the trace, which reads what the node is when step() is called: that takes longer than
-  /// to note a time.
+  /// program must outlive the trace, which reads what the node is when step() is called: that takes
+  /// longer than to note a time.
   class Span {
    public:
     Span(Trace* trace, const Program& program, const Node& node);

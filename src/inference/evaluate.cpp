@@ -79,13 +79,12 @@ LoaderOptions Evaluator::loader_options(int64_t rows) const {
 double Evaluator::batch_loss(const Batch& batch) { return sum(token_losses(batch)); }
 
 StandaloneEvaluator::StandaloneEvaluator(EvaluationPasses passes, const GivenTensors& weights,
-                                         Runtime& runtime)
+                                         Runtime& runtime, const RankControl& control)
     : passes_(std::move(passes)),
       executor_(passes_.programs(), passes_.list().for_plan(), runtime, weights),
       evaluator_(passes_, /*first_program=*/0, executor_) {
-  if (passes_.mesh_rank().mesh.ranks() == 1) return;
   const StageList list = passes_.list();
-  agree_on_lists(executor_, list.for_plan(), {&list, 1});
+  agree_on_lists(control, executor_, list.for_plan(), {&list, 1});
 }
 
 int64_t evaluation_bytes(const EvaluationPasses& passes, const GivenTensors& shared,

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/rank_control.h"
 #include "data/loader.h"
 #include "engine/executor.h"
 #include "model/model.h"
@@ -62,8 +63,10 @@ class Evaluator {
 class StandaloneEvaluator {
  public:
   /// `weights` are the units of the model's parameters. They are shared, not copied. `runtime` must
-  /// outlive the evaluator.
-  StandaloneEvaluator(EvaluationPasses passes, const GivenTensors& weights, Runtime& runtime);
+  /// outlive the evaluator. If the passes are of several ranks, these are the ranks of `control`,
+  /// and all of them make an evaluator together.
+  StandaloneEvaluator(EvaluationPasses passes, const GivenTensors& weights, Runtime& runtime,
+                      const RankControl& control = {});
   StandaloneEvaluator(const StandaloneEvaluator&) = delete;
   StandaloneEvaluator& operator=(const StandaloneEvaluator&) = delete;
 

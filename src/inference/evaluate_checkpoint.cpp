@@ -23,7 +23,7 @@ std::vector<SourceEvaluation> evaluate_on_ranks(const EvaluationTask& task, int 
   run_mesh(world, task.mesh, [&](RankGroups& groups) {
     Runtime runtime(host_target(threads_of_rank(threads, task.mesh.ranks())));
     runtime.join(groups);
-    auto evaluations = task.run_rank(groups.rank(), runtime);
+    auto evaluations = task.run_rank(RankControl(groups), runtime);
     if (groups.rank() == 0) result = std::move(evaluations);
   });
   return result;
@@ -41,7 +41,7 @@ CheckpointEvaluation evaluate_checkpoint(const CheckpointEvaluationOptions& opti
   task.require_memory(runtime, ranks, /*copies=*/1);
   CheckpointEvaluation result = task.report();
   result.set_losses(ranks.size() > 1 ? evaluate_on_ranks(task, threads)
-                                     : task.run_rank(0, runtime));
+                                     : task.run_rank(RankControl(), runtime));
   return result;
 }
 

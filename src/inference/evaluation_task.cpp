@@ -130,10 +130,11 @@ void EvaluationTask::require_memory(const Runtime& runtime, std::span<const int>
   require_evaluation_memory(needed, model.weights, passes.size, runtime, copies);
 }
 
-std::vector<SourceEvaluation> EvaluationTask::run_rank(int rank, Runtime& runtime) const {
-  EvaluationPasses written = write_evaluation_passes(passes, {mesh, rank});
+std::vector<SourceEvaluation> EvaluationTask::run_rank(const RankControl& control,
+                                                       Runtime& runtime) const {
+  EvaluationPasses written = write_evaluation_passes(passes, {mesh, control.rank()});
   const GivenTensors weights = rank_weights(model, written);
-  StandaloneEvaluator evaluator(std::move(written), weights, runtime);
+  StandaloneEvaluator evaluator(std::move(written), weights, runtime, control);
   return evaluate_sources(*evaluator, data, passes.size.sequences, options.instances);
 }
 

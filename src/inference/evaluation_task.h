@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "comm/mesh.h"
+#include "comm/rank_control.h"
 #include "data/sources/open_data.h"
 #include "inference/evaluate.h"
 #include "inference/evaluate_checkpoint.h"
@@ -26,9 +27,10 @@ struct EvaluationTask {
   /// Throws Error unless this machine's memory holds `copies` copies of the loaded weights (one for
   /// each process) and the programs of these ranks of the mesh.
   void require_memory(const Runtime& runtime, std::span<const int> ranks, int copies) const;
-  /// Evaluates as one rank of the mesh, whose groups (of several ranks) the runtime has joined, and
-  /// returns the losses by source. All ranks call it. A single rank may compute on a device.
-  std::vector<SourceEvaluation> run_rank(int rank, Runtime& runtime) const;
+  /// Evaluates as the rank of `control`, which is of all ranks of the mesh. The runtime has joined
+  /// its groups, if there are several ranks. Returns the losses by source. All ranks call it. A
+  /// single rank may compute on a device.
+  std::vector<SourceEvaluation> run_rank(const RankControl& control, Runtime& runtime) const;
   /// Returns the report without the losses of the model. Computes the baselines if they are wanted.
   CheckpointEvaluation report() const;
 };

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/error.h"
 #include "comm/agree_on_calls.h"
 #include "pipeline/stage_runner.h"
 
@@ -119,13 +120,18 @@ class CallLists {
 
 }  // namespace
 
-void agree_on_lists(Executor& executor, std::span<const ListEntry> actions,
-                    std::span<const StageList> lists) {
+void agree_on_lists(const RankControl& control, Executor& executor,
+                    std::span<const ListEntry> actions, std::span<const StageList> lists) {
+  const int ranks = executor.program(0).mesh().ranks();
+  if (ranks == 1) return;
+  TESSERA_CHECK(control.several(), "{} ranks compare their lists of calls without a control",
+                ranks);
   executor.join_groups();
   CallLists calls(executor);
   calls.add(actions);
   for (const StageList& list : lists) calls.add(list);
   calls.agree();
+  control.wait();
 }
 
 }  // namespace tessera

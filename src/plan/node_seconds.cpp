@@ -172,13 +172,8 @@ double NodeSeconds::calls(const Program& program, const Node& node) const {
   std::vector<CallList> lists;
   std::vector<CollectiveRanks> ranks;
   for (const std::vector<Axis>& axes : groups) {
-    std::vector<int> members = mesh.group(program.rank(), axes);
-    const std::span<const int> stages = node.operation->group_stages();
-    if (!stages.empty()) {
-      std::erase_if(members, [&](int rank) {
-        return std::ranges::find(stages, mesh.stage(rank)) == stages.end();
-      });
-    }
+    const std::vector<int> members =
+        mesh.group(program.rank(), axes, node.operation->group_stages());
     std::set<int64_t> machines;
     for (const int rank : members) machines.insert(machine == nullptr ? 0 : rank / machine->ranks);
     ranks.push_back({.kind = RankKind::processes,

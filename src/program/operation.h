@@ -121,6 +121,7 @@ struct Execution {
   /// Returns the number of threads for loops on the processor. Beside the compute lane, whose loops
   /// have the runtime's threads, it is one.
   int threads() const { return is_beside_compute ? 1 : runtime.threads(); }
+  const Target& target() const { return runtime.target(); }
   /// Returns the only group. Throws InternalError if there is not exactly one.
   Communicator& group() const;
   /// Returns the stream and the workspace for calls of the groups.

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "base/cache_sizes.h"
+#include "comm/fingerprint.h"
 #include "device/device.h"
 
 namespace tessera {
@@ -40,6 +41,14 @@ struct Target {
 
   bool operator==(const Target&) const = default;
 };
+
+/// Returns how ranks sum on a target. If a device need not give equal bits, its library chooses the
+/// order. Sums with copies, which several groups of ranks take at the same time, are exceptions:
+/// their order is that of the ranks, because the copies must stay equal.
+inline Reduction kind_of_sum(const Target& target, bool has_copies) {
+  const bool any_order = target.device != Device::cpu && !target.deterministic && !has_copies;
+  return any_order ? Reduction::unordered_sum : Reduction::sum;
+}
 
 inline bool is_gpu(const Target& target) { return is_gpu(target.device); }
 

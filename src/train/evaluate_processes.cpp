@@ -60,7 +60,7 @@ std::optional<CheckpointEvaluation> evaluate_as_process(CheckpointEvaluationOpti
   control.on_first([&] { result = task->report(); });
   RankGroups groups = groups_of(task->mesh, processes);
   runtime->join(groups);
-  result.set_losses(task->run_rank(rank, *runtime));
+  result.set_losses(task->run_rank(control, *runtime));
   if (!control.is_first()) return std::nullopt;
   return result;
 }

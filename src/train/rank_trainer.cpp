@@ -103,10 +103,7 @@ TrainReport RankTrainer::run(const TrainOptions& options) {
 }
 
 void RankTrainer::start(bool resume) {
-  if (control_.several()) {
-    agree_on_lists(executor_, programs_.actions(), programs_.stage_lists());
-    control_.wait();
-  }
+  agree_on_lists(control_, executor_, programs_.actions(), programs_.stage_lists());
   if (resume) {
     position_ = load_training(config_, store_, data_, logger_,
                               {runtime_, control_.during("the load of a checkpoint")});

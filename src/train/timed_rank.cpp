@@ -28,9 +28,7 @@ TimedRank::TimedRank(const RunConfig& config, int micro_batches, RankGroups& gro
       runner_(executor_),
       list_(plan_.programs.step_list(0, micro_batches)) {
   runtime_.join(groups);
-  if (control.several()) {
-    agree_on_lists(executor_, plan_.programs.actions(), plan_.programs.stage_lists());
-  }
+  agree_on_lists(control, executor_, plan_.programs.actions(), plan_.programs.stage_lists());
   write_update_inputs();
 }
 

@@ -5,9 +5,9 @@
 
 #include "base/error.h"
 #include "base/threads.h"
-#include "base/words.h"
 #include "comm/communicator.h"
 #include "comm/in_process/run_mesh.h"
+#include "comm/rank_control.h"
 #include "config/mesh_of.h"
 #include "config/pipeline_of.h"
 #include "engine/executor.h"
@@ -38,9 +38,7 @@ class RankRun {
         store_(store_of(programs_, executor_)),
         step_(programs_, executor_, store_) {
     runtime_.join(groups);
-    if (groups.mesh().ranks() > 1) {
-      agree_on_lists(executor_, programs_.actions(), programs_.stage_lists());
-    }
+    agree_on_lists(RankControl(groups), executor_, programs_.actions(), programs_.stage_lists());
     if (trial.initial.empty()) {
       store_.initialize(trial.seed, runtime_.threads());
     } else {
@@ -106,10 +104,12 @@ class RankRun {
   /// observer counts them, so that the lanes of this update do not run beside each other.
   double counted_update(const WeightUpdate& update) {
     // Leaves out what the passes have received: only the update sums gradients over ranks.
-    for (const Node& node : programs_.update.program.nodes()) newly_received(node);
+    executor_.join_groups();
+    const std::vector<Node>& nodes = programs_.update.program.nodes();
+    for (size_t index = 0; index < nodes.size(); ++index) newly_received(index);
     int64_t gradient_bytes = 0;
     executor_.set_observer([&](const Program& program, const Node& node, std::span<const Tensor>) {
-      const int64_t received = newly_received(node);
+      const int64_t received = newly_received(static_cast<size_t>(&node - program.nodes().data()));
       if (sums_gradient(program, node)) gradient_bytes += received;
     });
     step_.update(trial_.optimizer, update);
@@ -117,17 +117,16 @@ class RankRun {
     return static_cast<double>(gradient_bytes);
   }
 
-  /// Returns the bytes received over the groups of a node since the last call for these groups.
-  int64_t newly_received(const Node& node) {
+  /// Returns the bytes received over the groups of a node of the update since the last call for
+  /// these groups.
+  int64_t newly_received(size_t node) {
     int64_t bytes = 0;
-    for (const std::vector<Axis>& axes : node.operation->group_axes()) {
-      const Communicator& group =
-          groups_.over(axes, word(node.operation->lane()), node.operation->group_stages());
+    for (const Communicator* const group : executor_.groups(programs_.update_number(), node)) {
       int64_t received = 0;
       for (size_t kind = 0; kind < kWordsOf<Collective>.size(); ++kind) {
-        received += group.traffic(static_cast<Collective>(kind)).received_bytes;
+        received += group->traffic(static_cast<Collective>(kind)).received_bytes;
       }
-      bytes += received - std::exchange(received_before_[&group], received);
+      bytes += received - std::exchange(received_before_[group], received);
     }
     return bytes;
   }

@@ -96,6 +96,15 @@ TEST(ListsOfCalls, ThatDifferInAReductionAreRefused) {
                  [](CallList& list) { sum(list); }}),
       differ("call 0, all_reduce (maximum) 'x' of f32 [4]",
              "call 0, all_reduce (sum) 'x' of f32 [4]"));
+  EXPECT_THAT(
+      errors_of(
+          {[](CallList& list) { list.reduce_scatter("x", even_pieces(4, 2), DType::f32, {4}); },
+           [](CallList& list) {
+             list.reduce_scatter("x", even_pieces(4, 2), DType::f32, {4}, Reduction::unordered_sum);
+           }}),
+      Each(AllOf(HasSubstr("rank 0 would make call 0, reduce_scatter (sum) 'x'"),
+                 HasSubstr("rank 1 would make call 0, reduce_scatter (sum in any order) "
+                           "'x'"))));
 }
 
 TEST(ListsOfCalls, ThatDifferInPiecesAreRefused) {
@@ -119,9 +128,9 @@ TEST(ListsOfCalls, ThatDifferInTheOrderAreRefused) {
 TEST(ListsOfCalls, OfDifferentLengthsAreRefused) {
   EXPECT_THAT(errors_of({[](CallList& list) { sum(list); },
                          [](CallList& list) { sum(list), sum(list, "y"); }}),
-              differ("no call", "call 1, all_reduce (sum) 'y' of f32 [4]"));
+              differ("no more calls", "call 1, all_reduce (sum) 'y' of f32 [4]"));
   EXPECT_THAT(errors_of({[](CallList& list) { sum(list); }, [](CallList&) {}}),
-              differ("call 0, all_reduce (sum) 'x' of f32 [4]", "no call"));
+              differ("call 0, all_reduce (sum) 'x' of f32 [4]", "no more calls"));
 }
 
 TEST(ListsOfCalls, WhoseMessagesDifferAreRefused) {
@@ -129,15 +138,16 @@ TEST(ListsOfCalls, WhoseMessagesDifferAreRefused) {
   EXPECT_THAT(errors_of({send, [](CallList& list) { list.receive("m", 0, DType::f32, {4}); }}),
               Each(""));
   const std::string sent = "message 0 'm' of f32 [4] from rank 0 to rank 1";
+  const std::string none = "no more messages from rank 0 to rank 1";
   EXPECT_THAT(errors_of({send, [](CallList& list) { list.receive("n", 0, DType::f32, {4}); }}),
               differ(sent, "message 0 'n' of f32 [4] from rank 0 to rank 1"));
   EXPECT_THAT(errors_of({send, [](CallList& list) { list.receive("m", 0, DType::f32, {5}); }}),
               differ(sent, "message 0 'm' of f32 [5] from rank 0 to rank 1"));
-  EXPECT_THAT(errors_of({send, [](CallList&) {}}), differ(sent, "no call"));
+  EXPECT_THAT(errors_of({send, [](CallList&) {}}), differ(sent, none));
   // A message that is expected, but never sent.
   EXPECT_THAT(
       errors_of({[](CallList&) {}, [](CallList& list) { list.receive("m", 0, DType::f32, {4}); }}),
-      differ("no call", sent));
+      differ(none, sent));
 }
 
 TEST(ListsOfCalls, MayOrderTheMessagesOfDifferentRanksDifferently) {

@@ -1,8 +1,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -37,6 +39,9 @@ int64_t any_staging() { return *rc::gen::element<int64_t>(1, int64_t{1} << 20); 
 /// Where an operand begins: aligned, or not.
 int64_t any_place(DType dtype) { return *rc::gen::element<int64_t>(0, 1, 4) * dtype_size(dtype); }
 
+/// The emulated devices' links take all sums in rank order.
+Reduction any_sum() { return *rc::gen::element(Reduction::sum, Reduction::unordered_sum); }
+
 RC_GTEST_PROP(DeviceCollectives, GatherAndScatterAsTheProcessorDoes, ()) {
   const int size = any_device_group();
   const Whole whole = any_whole(size);
@@ -44,6 +49,7 @@ RC_GTEST_PROP(DeviceCollectives, GatherAndScatterAsTheProcessorDoes, ()) {
   const std::vector<Tensor> addends = random_tensors(size, whole.shape, dtype, any_seed());
   const PieceLayout layout = pieces_of(whole.shape, whole.type, size);
   const int64_t place = any_place(dtype), staging = any_staging();
+  const Reduction sum = any_sum();
   std::vector<std::string> sums(static_cast<size_t>(size)), wholes(sums.size());
   run_devices(size, staging, [&](Communicator& group, RankDevice& device) {
     const auto position = static_cast<size_t>(group.position());
@@ -51,8 +57,8 @@ RC_GTEST_PROP(DeviceCollectives, GatherAndScatterAsTheProcessorDoes, ()) {
     const Tensor piece =
         device.copy(random_tensor({layout.elements(group.position())}, dtype, 1), place);
     const Tensor to = device.copy(random_tensor(whole.shape, dtype, 2));
-    group.reduce_scatter("gradient", layout, from, piece,
-                         device.call(reduce_scatter_workspace(layout, dtype, staging)));
+    group.reduce_scatter("gradient", layout, from, piece, sum,
+                         device.call(reduce_scatter_workspace(layout, dtype, sum, staging)));
     group.all_gather("whole", layout, piece, to,
                      device.call(all_gather_workspace(layout, dtype, staging)));
     device.stream().synchronize();
@@ -77,7 +83,7 @@ RC_GTEST_PROP(DeviceCollectives, ReduceAsTheProcessorDoes, ()) {
   const int size = any_device_group();
   const DType dtype = any_sum_type();
   const bool maximum = dtype != DType::bf16 && dtype != DType::i32 && *rc::gen::arbitrary<bool>();
-  const Reduction reduction = maximum ? Reduction::maximum : Reduction::sum;
+  const Reduction reduction = maximum ? Reduction::maximum : any_sum();
   const Shape shape{*rc::gen::element<int64_t>(0, 1, 3, 40, 40'003)};
   const std::vector<Tensor> addends = random_tensors(size, shape, dtype, any_seed());
   const bool in_place = *rc::gen::arbitrary<bool>();
@@ -87,8 +93,9 @@ RC_GTEST_PROP(DeviceCollectives, ReduceAsTheProcessorDoes, ()) {
     const auto position = static_cast<size_t>(group.position());
     const Tensor from = device.copy(addends[position], place);
     const Tensor to = in_place ? from : device.copy(random_tensor(shape, dtype, 1));
-    group.all_reduce("loss", from, to, reduction,
-                     device.call(all_reduce_workspace(shape.elements(), dtype, size, staging)));
+    group.all_reduce(
+        "loss", from, to, reduction,
+        device.call(all_reduce_workspace(shape.elements(), dtype, size, reduction, staging)));
     device.stream().synchronize();
     results[position] = bytes_of(on_host(to));
   });
@@ -245,32 +252,123 @@ TEST(DeviceCollectives, WithoutDevicesAreAMistake) {
 }
 
 /// What links lose on the first rank.
-enum class Loss { nothing, gathered, exchanged };
+enum class Loss { nothing, gathered, exchanged, summed };
 
-/// Links that lose the first number of what they gather, or of what they exchange.
+/// Links that lose the first number of what they gather, exchange or sum. They note their calls.
 class LosingLinks final : public DeviceLinks {
  public:
-  LosingLinks(std::unique_ptr<DeviceLinks> links, Loss loss)
-      : links_(std::move(links)), loss_(loss) {}
+  explicit LosingLinks(std::unique_ptr<DeviceLinks> links, Loss loss = Loss::nothing,
+                       std::vector<std::string>* calls = nullptr)
+      : links_(std::move(links)), loss_(loss), calls_(calls) {}
   void all_gather(std::string_view name, const std::byte* from, std::byte* to, int64_t bytes,
                   Stream& stream) override {
+    note("all_gather", DType::u8, bytes);
     links_->all_gather(name, from, to, bytes, stream);
     if (loss_ == Loss::gathered) stream.fill_zero(to, 4);
   }
   void broadcast(std::string_view name, int root, std::byte* memory, int64_t bytes,
                  Stream& stream) override {
+    note("broadcast", DType::u8, bytes);
     links_->broadcast(name, root, memory, bytes, stream);
+  }
+  void all_reduce(std::string_view name, DType dtype, const std::byte* from, std::byte* to,
+                  int64_t elements, Stream& stream) override {
+    note("all_reduce", dtype, elements);
+    links_->all_reduce(name, dtype, from, to, elements, stream);
+    if (loss_ == Loss::summed) stream.fill_zero(to, 4);
+  }
+  void reduce_scatter(std::string_view name, DType dtype, const std::byte* from, std::byte* to,
+                      int64_t elements, Stream& stream) override {
+    note("reduce_scatter", dtype, elements);
+    links_->reduce_scatter(name, dtype, from, to, elements, stream);
   }
   void exchange(std::string_view name, std::span<const DeviceBuffer> sends,
                 std::span<const DeviceBuffer> receives, Stream& stream) override {
+    note("exchange", DType::u8, sends.empty() ? 0 : sends.front().bytes);
     links_->exchange(name, sends, receives, stream);
     if (loss_ == Loss::exchanged) stream.fill_zero(receives.front().memory, 4);
   }
 
  private:
+  void note(std::string_view call, DType dtype, int64_t elements) {
+    if (calls_ == nullptr) return;
+    calls_->push_back(fmt::format("{} of {} {}", call, elements, dtype_name(dtype)));
+  }
+
   std::unique_ptr<DeviceLinks> links_;
   Loss loss_;
+  std::vector<std::string>* calls_;
 };
+
+/// Returns the calls that the links of the first of `size` devices get from body(group, device).
+std::vector<std::string> calls_of_links(
+    int size, const std::function<void(Communicator&, RankDevice&)>& body) {
+  std::vector<std::string> calls;
+  World world(size);
+  run_ranks(world, [&](int rank) {
+    RankDevice device(32);
+    Communicator group = world.group(rank, first_ranks(size));
+    group.use_devices(
+        std::make_unique<LosingLinks>(emulated_links(world.group(rank, first_ranks(size), "links")),
+                                      Loss::nothing, rank == 0 ? &calls : nullptr));
+    body(group, device);
+    device.stream().synchronize();
+  });
+  return calls;
+}
+
+TEST(DeviceCollectives, LeaveUnorderedSumsToTheLibraryInTheTypeOfTheElements) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::i32}) {
+    const PieceLayout even = even_pieces(40'000, 4);
+    EXPECT_EQ(all_reduce_workspace(40'003, dtype, 4, Reduction::unordered_sum), 0);
+    EXPECT_EQ(reduce_scatter_workspace(even, dtype, Reduction::unordered_sum), 0);
+    const auto calls = calls_of_links(4, [&](Communicator& group, RankDevice& device) {
+      const Tensor whole = device.copy(random_tensor({40'003}, dtype, 1));
+      group.all_reduce("a", whole, whole, Reduction::unordered_sum, device.call(0));
+      const Tensor from = whole.view(0, {40'000});
+      const Tensor own = from.view(10'000 * group.position(), {10'000});
+      group.reduce_scatter("b", even, from, own, Reduction::unordered_sum, device.call(0));
+      EXPECT_EQ(group.traffic(Collective::reduce_scatter).received_bytes,
+                30'000 * dtype_size(dtype));
+    });
+    const std::string_view name = dtype_name(dtype);
+    EXPECT_THAT(calls, ::testing::ElementsAre(fmt::format("all_reduce of 40003 {}", name),
+                                              fmt::format("reduce_scatter of 10000 {}", name)));
+  }
+}
+
+TEST(DeviceCollectives, TakeAllOtherReductionsInTheOrderOfTheRanks) {
+  const PieceLayout uneven(1, 40, 1, {{{0, 10}}, {{10, 30}}});
+  const auto calls = calls_of_links(2, [&](Communicator& group, RankDevice& device) {
+    const Tensor whole = device.copy(random_tensor({40}, DType::f32, 1));
+    const Tensor own = device.copy(Tensor({uneven.elements(group.position())}, DType::f32));
+    const DeviceCall call = device.call(1 << 20);
+    group.all_reduce("a", whole, whole, Reduction::sum, call);
+    group.all_reduce("b", whole, whole, Reduction::maximum, call);
+    group.reduce_scatter("c", even_pieces(40, 2), whole, whole.view(20 * group.position(), {20}),
+                         Reduction::sum, call);
+    // The library divides into equal pieces only.
+    group.reduce_scatter("d", uneven, whole, own, Reduction::unordered_sum, call);
+  });
+  EXPECT_THAT(calls, ::testing::ElementsAre("all_gather of 192 u8", "all_gather of 192 u8",
+                                            "exchange of 80 u8", "exchange of 120 u8"));
+  EXPECT_EQ(reduce_scatter_workspace(uneven, DType::f32, Reduction::unordered_sum),
+            reduce_scatter_workspace(uneven, DType::f32));
+}
+
+TEST(DeviceCollectives, WhoseOrdersOfSumsDifferAreNamed) {
+  const std::string error = error_of([&] {
+    run_devices(2, kDeviceStagingBytes, [&](Communicator& group, RankDevice& device) {
+      const Tensor value = device.copy(Tensor({4}, DType::f32));
+      group.all_reduce("loss", value, value,
+                       group.position() == 0 ? Reduction::sum : Reduction::unordered_sum,
+                       device.call(all_reduce_workspace(4, DType::f32, 2)));
+    });
+  });
+  EXPECT_THAT(error, ::testing::HasSubstr("rank 0 made call 0, all_reduce (sum) 'loss'"));
+  EXPECT_THAT(error,
+              ::testing::HasSubstr("rank 1 made call 0, all_reduce (sum in any order) 'loss'"));
+}
 
 /// Tries a sum over three devices.
 void try_sum(Loss on_first) {
@@ -287,10 +385,14 @@ void try_sum(Loss on_first) {
 
 TEST(ConnectDevices, TriesASumOfKnownNumbers) {
   EXPECT_NO_THROW(try_sum(Loss::nothing));
-  for (const Loss loss : {Loss::gathered, Loss::exchanged}) {
+  for (const auto& [loss, sum] : {std::pair(Loss::gathered, "sum"),
+                                  {Loss::exchanged, "sum"},
+                                  {Loss::summed, "sum in any order"}}) {
     EXPECT_THAT(error_of([&] { try_sum(loss); }),
-                ::testing::HasSubstr("rank 0: the devices of ranks 0, 1, 2 do not add up right: "
-                                     "element 0 of the self-test is"));
+                ::testing::HasSubstr(fmt::format(
+                    "rank 0: the devices of ranks 0, 1, 2 do not add up right: element 0 of the "
+                    "self-test ({}) is",
+                    sum)));
   }
 }
 

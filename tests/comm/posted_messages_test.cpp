@@ -276,7 +276,7 @@ TEST(PostedMessages, NameTheRankThatDoesNotPost) {
                       milliseconds(50));
   EXPECT_THAT(errors[0],
               StartsWith("message 1 'y' of f32 [2] from rank 1 to rank 0 of group [0, 1] on lane "
-                         "network: after 0.05 s (run.rank_timeout; of a benchmark, "
+                         "work: after 0.05 s (run.rank_timeout; of a benchmark, "
                          "--rank-timeout), rank 0 waited and rank 1 did not come. Rank 1 last "
                          "finished message 0 'x' of f32 [2] from rank 1 to rank 0"));
 }
@@ -350,7 +350,7 @@ TEST(PostedMessages, ThatAreWithdrawnAreAnErrorOfTheOther) {
                          }});
     EXPECT_THAT(errors[1],
                 StartsWith("message 0 'x' of f32 [4] from rank 0 to rank 1 of group [0, 1] on lane "
-                           "network: rank 0 has withdrawn it"));
+                           "work: rank 0 has withdrawn it"));
     EXPECT_EQ(later, errors[1]) << "the group is broken";
   }
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -15,6 +16,7 @@
 #include "comm/tcp/other_process.h"
 #include "comm/tcp/tcp_address.h"
 #include "comm/tcp/tcp_listener.h"
+#include "comm/tcp/tcp_socket.h"
 
 namespace tessera::testing {
 
@@ -25,6 +27,14 @@ constexpr std::string_view kToken = "the secret of the tests";
 inline TcpAddress free_address() {
   const TcpListener any({"127.0.0.1", 0});
   return {"127.0.0.1", any.port()};
+}
+
+/// Waits for a connection.
+inline TcpSocket accept_one(TcpListener& listener) {
+  for (;;) {
+    if (auto socket = listener.accept()) return std::move(*socket);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 /// Checks that a rank ends when all ranks have ended without an error.

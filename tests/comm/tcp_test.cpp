@@ -119,6 +119,14 @@ TEST(TcpProcesses, MeetInSeveralGroupsAndLanesAtOnce) {
   });
 }
 
+/// The first rank's process serves 1024 groups of a rank at a time.
+TEST(TcpProcesses, MayLeaveMoreGroupsThanTheyMayHaveAtATime) {
+  run_by_tcp(2, [](Processes& processes) {
+    for (int i = 0; i < 1100; ++i) processes.group(first_ranks(2), "again").barrier("here");
+    end_well(processes);
+  });
+}
+
 /// A rank whose connection ends before it says that it has ended.
 TEST(TcpProcesses, ARankThatIsLostIsNamedToAll) {
   run_by_tcp(3, [](Processes& processes) {

@@ -74,7 +74,7 @@ void expect_disagreement(const OneCall& first, const OneCall& second, const std:
                          const std::string& of_second) {
   const std::vector<std::string> errors = errors_of({first, second});
   EXPECT_EQ(errors[0], errors[1]);
-  EXPECT_THAT(errors[0], AllOf(HasSubstr("the ranks of group [0, 1] on lane network do not"),
+  EXPECT_THAT(errors[0], AllOf(HasSubstr("the ranks of group [0, 1] on lane work do not"),
                                HasSubstr(of_first), HasSubstr(of_second)));
 }
 
@@ -228,7 +228,7 @@ TEST(WorldErrors, ARankThatHasEndedIsNotWaitedFor) {
       run_ranks(world, [&](int rank) {
         const auto own = static_cast<size_t>(rank);
         if (rank != 2 && !ends_late) std::this_thread::sleep_for(milliseconds(20));
-        Communicator group = world.group(rank, first_ranks(3), rank == 2 ? "other" : "network");
+        Communicator group = world.group(rank, first_ranks(3), rank == 2 ? "other" : "work");
         if (rank == 2 && ends_late) std::this_thread::sleep_for(milliseconds(20));
         if (rank == 2) return;
         errors[own] = error_of([&] {
@@ -237,7 +237,7 @@ TEST(WorldErrors, ARankThatHasEndedIsNotWaitedFor) {
         });
       });
       EXPECT_EQ(errors[0], errors[1]);
-      EXPECT_THAT(errors[0], AllOf(HasSubstr(" of group [0, 1, 2] on lane network: rank 2 ended "
+      EXPECT_THAT(errors[0], AllOf(HasSubstr(" of group [0, 1, 2] on lane work: rank 2 ended "
                                              "without it. Rank 2 has not made any call"),
                                    HasSubstr("must make the same calls")));
     }
@@ -287,11 +287,11 @@ TEST(WorldErrors, NameTheRankThatDoesNotCome) {
   EXPECT_EQ(errors[0], errors[1]);
   EXPECT_THAT(
       errors[0],
-      StartsWith("call 1, all_reduce (sum) 'second' of f32 [8] of group [0, 1, 2] on lane network: "
+      StartsWith("call 1, all_reduce (sum) 'second' of f32 [8] of group [0, 1, 2] on lane work: "
                  "after 0.5 s (run.rank_timeout; of a benchmark, --rank-timeout), ranks 0, 1 "
                  "waited and rank "
                  "2 did not come. Rank 2 last finished "
-                 "call 0, all_reduce (sum) 'first' of f32 [4] of group [0, 1, 2] on lane network"));
+                 "call 0, all_reduce (sum) 'first' of f32 [4] of group [0, 1, 2] on lane work"));
 }
 
 /// The missing rank waits elsewhere: the message says where.
@@ -329,12 +329,11 @@ TEST(WorldErrors, NameTheRankThatDoesNotSendOrReceive) {
       ended = true;
       ended.notify_one();
     });
-    EXPECT_THAT(error,
-                StartsWith(fmt::format(
-                    "message 0 'x' of f32 [2] from rank 0 to rank 1 of group [0, 1] on lane "
-                    "network: after 0.05 s (run.rank_timeout; of a benchmark, --rank-timeout), "
-                    "rank {} waited and rank {} did not come. Rank {} has not made any call",
-                    1 - absent, absent, absent)));
+    EXPECT_THAT(error, StartsWith(fmt::format(
+                           "message 0 'x' of f32 [2] from rank 0 to rank 1 of group [0, 1] on lane "
+                           "work: after 0.05 s (run.rank_timeout; of a benchmark, --rank-timeout), "
+                           "rank {} waited and rank {} did not come. Rank {} has not made any call",
+                           1 - absent, absent, absent)));
   }
 }
 
@@ -435,17 +434,36 @@ TEST(WorldErrors, FindOtherMemoryBehindOneMark) {
 
 TEST(WorldErrors, AGroupHasOneOrder) {
   World world(2);
-  world.group(0, std::vector{0, 1});
+  const Communicator first = world.group(0, std::vector{0, 1});
   EXPECT_EQ(error_of([&] {
               world.group(1, std::vector{1, 0});
             }),
-            "rank 1 asks for the group [1, 0] on lane network, but rank 0 asked for [0, 1]; all "
+            "rank 1 asks for the group [1, 0] on lane work, but rank 0 asked for [0, 1]; all "
             "ranks of a group must list them in the same order");
-  world.group(1, std::vector{1, 0}, "compute");
+  const Communicator other = world.group(1, std::vector{1, 0}, "compute");
   EXPECT_THROW(world.group(0, std::vector{0, 1}), InternalError);
   EXPECT_THROW(world.group(0, std::vector{1}), InternalError);
   EXPECT_THROW(world.group(0, std::vector{0, 2}), InternalError);
   EXPECT_THROW(world.group(0, std::vector{0, 0}), InternalError);
+}
+
+/// A rank that is early waits for the others in the next group, and does not meet them in the last.
+TEST(WorldErrors, ARankThatHasLeftAGroupMayAskForItAgain) {
+  constexpr int kTimes = 50;
+  World world(3);
+  std::vector<int64_t> calls(3);
+  run_ranks(world, [&](int rank) {
+    for (int time = 0; time < kTimes; ++time) {
+      Communicator group = world.group(rank, first_ranks(3));
+      const Tensor sum({1}, DType::i32);
+      sum.data<int32_t>()[0] = time;
+      group.all_reduce("sum", sum, sum);
+      EXPECT_EQ(sum.data<int32_t>()[0], 3 * time);
+      calls[static_cast<size_t>(rank)] += group.traffic(Collective::all_reduce).calls;
+    }
+  });
+  EXPECT_EQ(calls, std::vector<int64_t>(3, kTimes));
+  EXPECT_EQ(world.last_calls(0).size(), 1) << "groups that all have left are kept";
 }
 
 }  // namespace

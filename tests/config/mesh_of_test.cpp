@@ -145,7 +145,7 @@ class NamedProcesses final : public Processes {
     return result;
   }
   void set_timeout(std::chrono::milliseconds) override {}
-  Communicator group(std::span<const int>, std::string_view) override {
+  std::unique_ptr<Transport> transport(std::span<const int>, std::string_view) override {
     throw Error("they do not meet");
   }
   void end_work(std::string_view) override {}

@@ -17,18 +17,28 @@ namespace tessera::testing {
 
 inline constexpr Action kWholeProgram{.segment = Segment::whole};
 
-/// An operation of a lane. It gives out its first input plus a number, after it has called `work`.
-class LaneStep final : public Operation {
+/// The base of operations of a lane whose output is like their input.
+class LaneOperation : public Operation {
  public:
-  explicit LaneStep(Lane lane, float added = 0, std::function<void()> work = {})
-      : lane_(lane), added_(added), work_(std::move(work)) {}
-  std::string_view name() const override { return "lane_step"; }
+  LaneOperation(std::string name, Lane lane) : name_(std::move(name)), lane_(lane) {}
+  std::string_view name() const override { return name_; }
   std::string labels(std::span<const Spec> inputs) const override {
     return whole_labels(inputs, {inputs[0].shape.rank()});
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override { return {inputs[0]}; }
   Cost cost(std::span<const Spec>, std::span<const Spec>) const override { return {}; }
   Lane lane() const override { return lane_; }
+
+ private:
+  std::string name_;
+  Lane lane_;
+};
+
+/// Gives out its input plus a number, after it has called `work`.
+class LaneStep final : public LaneOperation {
+ public:
+  explicit LaneStep(Lane lane, float added = 0, std::function<void()> work = {})
+      : LaneOperation("lane_step", lane), added_(added), work_(std::move(work)) {}
   void run(const Execution& execution) const override {
     if (work_) work_();
     const std::span<const float> from = execution.inputs[0].values<float>();
@@ -37,7 +47,6 @@ class LaneStep final : public Operation {
   }
 
  private:
-  Lane lane_;
   float added_;
   std::function<void()> work_;
 };

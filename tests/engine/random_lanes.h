@@ -36,6 +36,11 @@ class RandomLanes {
                  ? options.seed * 1000 + static_cast<uint64_t>(builder.program().rank())
                  : options.seed) {}
 
+  /// Returns the axes of all groups whose ranks sum.
+  static std::vector<std::vector<Axis>> groups(const Mesh& mesh) {
+    return {{mesh.tensor()}, {mesh.data()[0]}, {mesh.tensor(), mesh.data()[0]}};
+  }
+
   void write() {
     for (int i = 0; i < 3; ++i) {
       values_.push_back(builder_.input(fmt::format("x{}", i), kSpec));
@@ -63,9 +68,7 @@ class RandomLanes {
 
   /// Draws the sums of both lanes, the same on all ranks.
   void draw_sums() {
-    const Mesh& mesh = builder_.program().mesh();
-    const std::vector<std::vector<Axis>> groups{
-        {mesh.tensor()}, {mesh.data()[0]}, {mesh.tensor(), mesh.data()[0]}};
+    const std::vector<std::vector<Axis>> groups = RandomLanes::groups(builder_.program().mesh());
     for (int i = 0; i < options_.sums; ++i) {
       const size_t lane = shared_() % 2;
       const std::vector<Axis>& axes = groups[shared_() % groups.size()];

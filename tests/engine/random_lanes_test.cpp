@@ -16,60 +16,18 @@
 #include "comm/rank_groups.h"
 #include "engine/executor.h"
 #include "engine/overlap.h"
+#include "engine/random_lanes_run.h"
 #include "ops/host_target.h"
-#include "support/delayed_transport.h"
 #include "support/memory_replay.h"
 #include "support/tested_devices.h"
 
 namespace tessera {
 namespace {
 
-using testing::DelayedTransport;
+using testing::append;
+using testing::give;
 using testing::RandomLanes;
-
-/// Writes what the program reads: other numbers on each rank and in each action. `number` is the
-/// program's index in the executor's list.
-void give(const Program& program, Executor& executor, int action, int number = 0) {
-  for (size_t id = 0; id < program.values().size(); ++id) {
-    const ValueInfo& info = program.values()[id];
-    const bool is_given =
-        info.kind == ValueKind::input || (info.kind == ValueKind::state && action == 0);
-    if (!is_given) continue;
-    const Tensor& tensor = executor.tensor(Value{static_cast<int>(id)}, number);
-    std::vector<float> numbers;
-    for (int64_t i = 0; i < tensor.elements(); ++i) {
-      const int64_t drawn = static_cast<int64_t>(id) * 31 + i * 7 + program.rank() * 13 + action;
-      numbers.push_back(static_cast<float>(drawn % 97 - 48));
-    }
-    upload(std::as_bytes(std::span(numbers)), tensor);
-  }
-}
-
-/// Appends the outputs of a program or, if `kind` is state, its states.
-void append(const Program& program, Executor& executor, ValueKind kind, std::vector<float>& all,
-            int number = 0) {
-  for (size_t id = 0; id < program.values().size(); ++id) {
-    const Value value{static_cast<int>(id)};
-    const bool is_state = program.info(value).kind == ValueKind::state;
-    if (kind == ValueKind::state ? !is_state : !program.is_output(value)) continue;
-    const Tensor host = on_host(executor.tensor(value, number));
-    const std::span<const float> numbers = host.values<float>();
-    all.insert(all.end(), numbers.begin(), numbers.end());
-  }
-}
-
-/// Returns the outputs and states of a program after each of three actions.
-std::vector<float> results(const Program& program, Executor& executor) {
-  std::vector<float> all;
-  for (int action = 0; action < 3; ++action) {
-    give(program, executor, action);
-    executor.run(testing::kWholeProgram);
-    executor.synchronize();
-    append(program, executor, ValueKind::state, all);
-    append(program, executor, ValueKind::computed, all);
-  }
-  return all;
-}
+using testing::results;
 
 /// Returns the outputs of each program after its last part, and the states at the end of each of
 /// three runs of a list. What a run leaves at work goes on beside the next one.
@@ -97,16 +55,12 @@ std::vector<float> results_of_list(std::span<const Program* const> programs,
 void run_delayed(World& world, const Mesh& mesh, uint64_t seed,
                  const std::function<void(RankGroups& groups)>& body) {
   run_ranks(world, [&](int rank) {
-    uint64_t next = seed * 1000 + static_cast<uint64_t>(rank);
-    RankGroups groups(
-        mesh, rank,
-        [&](std::span<const int> ranks, std::string_view lane) {
-          const auto position = std::ranges::find(ranks, rank) - ranks.begin();
-          return Communicator(
-              std::make_unique<DelayedTransport>(world.transport(rank, ranks, lane), next += 100),
-              std::vector<int>(ranks.begin(), ranks.end()), static_cast<int>(position));
-        },
-        [&](std::string_view why) { world.end_work(rank, why); });
+    RankGroups groups(mesh, rank,
+                      testing::delayed_join(rank, seed,
+                                            [&](std::span<const int> ranks, std::string_view lane) {
+                                              return world.transport(rank, ranks, lane);
+                                            }),
+                      [&](std::string_view why) { world.end_work(rank, why); });
     body(groups);
   });
 }
@@ -130,9 +84,8 @@ TEST(RandomLanes, HaveTheBitsOfOneNodeAfterTheOtherWhateverIsDoneFirst) {
       Builder builder(program);
       RandomLanes(builder, {.seed = static_cast<uint64_t>(i), .sums = 5}).write();
       Executor executor({&program}, std::array{testing::kWholeProgram}, runtime);
-      const std::vector<float> with_lanes = results(program, executor);
-      executor.set_observer([](const Program&, const Node&, std::span<const Tensor>) {});
-      ASSERT_EQ(with_lanes, results(program, executor)) << "program " << i;
+      testing::expect_bits_of_one_node_after_the_other(program, executor);
+      ASSERT_FALSE(::testing::Test::HasFailure()) << "program " << i;
       const std::vector<bool> steps = steps_beside(
           [&] {
             std::vector<Lane> lanes;

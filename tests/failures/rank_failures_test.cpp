@@ -263,10 +263,9 @@ TEST_F(RankFailures, OfAnEvaluationsDataAreAgreedUpon) {
       }
       Runtime runtime(host_target(1));
       runtime.join(groups);
-      StandaloneEvaluator evaluator(write_evaluation_passes(passes, {mesh, groups.rank()}), weights,
-                                    runtime);
       const RankControl control(groups);
-      control.wait();  // until all have compared their lists of calls
+      StandaloneEvaluator evaluator(write_evaluation_passes(passes, {mesh, groups.rank()}), weights,
+                                    runtime, control);
       const auto failure = control.attempt_work([&] { evaluate_sources(*evaluator, own, 4, 8); });
       EXPECT_THAT(failure.value_or(""),
                   HasSubstr(at_once ? "the source cannot be opened" : "the second batch"));

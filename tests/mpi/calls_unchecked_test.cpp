@@ -2,6 +2,9 @@
 // wrong, from what ranks tell it of their waits.
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <thread>
@@ -147,6 +150,40 @@ TEST(UncheckedCalls, AMessageThatIsWithdrawnIsAnErrorOfTheOther) {
     }
     gather_again();
   }
+}
+
+/// Returns the number of threads of this process.
+int64_t threads_now() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+}
+
+/// While calls are compared, the first rank's process has a thread for each other rank of a group.
+/// Over TCP it makes the calls themselves by these, and keeps them.
+TEST(UncheckedCalls, TakeNoThreadsOfTheFirstRank) {
+  const bool by_mpi = std::getenv("TESSERA_ADDRESS") == nullptr;
+  Communicator all = new_group();  // is compared: the first rank has handled what came before
+  auto expect_threads = [&, before = int64_t{-1}](int64_t more) mutable {
+    all.barrier("threads");
+    if (before < 0) before = threads_now();
+    if (joined().rank() == 0) {
+      EXPECT_EQ(threads_now() - before, more);
+    }
+    all.barrier("threads were counted");
+  };
+  expect_threads(0);
+  const int64_t of_groups = int64_t{8} * (joined().ranks() - 1);
+  std::vector<Communicator> groups;
+  for (int i = 0; i < 8; ++i) groups.push_back(new_group());
+  expect_threads(of_groups);
+  for (Communicator& group : groups) group.compare_calls(false);
+  expect_threads(by_mpi ? 0 : of_groups);
+  for (Communicator& group : groups) group.compare_calls(true);
+  expect_threads(of_groups);
+  const bool odd = joined().rank() == 1;
+  EXPECT_THAT(error_of([&] { groups[0].barrier(odd ? "left" : "right"); }),
+              AllOf(HasSubstr("barrier 'left'"), HasSubstr("barrier 'right'")));
+  groups.clear();
+  expect_threads(0);
 }
 
 /// Rows may be counted differently in calls that have the same names and shapes.

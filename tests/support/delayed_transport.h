@@ -48,6 +48,8 @@ class DelayedTransport final : public Transport {
   void barrier(const Fingerprint& mark) override {
     delayed([&] { inner_->barrier(mark); });
   }
+  void compare_calls(bool each) override { inner_->compare_calls(each); }
+  bool compares_calls() const override { return inner_->compares_calls(); }
   void throw_if_broken() override { inner_->throw_if_broken(); }
 
  private:

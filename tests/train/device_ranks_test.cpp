@@ -113,6 +113,22 @@ TEST_F(DeviceRanks, HaveTheSameBitsAgainAndAfterAResume) {
   EXPECT_TRUE(files("ungraphed", 4) == expected);
 }
 
+/// The emulated devices' library sums in the order of the ranks, as the kernel does. On two nodes
+/// there are sums that scatter, and with tensor ranks there are copies.
+TEST_F(DeviceRanks, MayLeaveSumsToTheirLibrary) {
+  for (const std::string layout : {"parallel.levels=[2]", "parallel.tensor=2"}) {
+    const std::vector<std::string> keys =
+        on_device({"train.micro_batch=1", layout, "run.check_replicas=1"});
+    train_on(4, config("ordered " + layout, keys));
+    std::vector<std::string> free = keys;
+    free.emplace_back("run.deterministic=false");
+    train_on(4, config("free " + layout, free));
+    const std::string expected = files("ordered " + layout, 4);
+    ASSERT_FALSE(expected.empty());
+    EXPECT_TRUE(files("free " + layout, 4) == expected) << layout;
+  }
+}
+
 TEST_F(DeviceRanks, GoOnUnderAnotherLayoutAndOnTheProcessor) {
   const std::vector<std::string> two = on_device({"train.micro_batch=1", "train.stop_after=2"});
   train_on(2, config("reshaped", two));

@@ -21,8 +21,12 @@ int64_t sum_before(std::span<const int64_t> counts, size_t end) {
 /// ranks, and calls leave(). Nothing may throw between the two: leave() waits without a timeout.
 class InProcessTransport final : public Transport {
  public:
-  InProcessTransport(std::shared_ptr<Meeting> meeting, size_t position)
-      : meeting_(std::move(meeting)), position_(position), addends_(meeting_->ranks().size()) {}
+  InProcessTransport(std::shared_ptr<Meeting> meeting, size_t position, std::function<void()> leave)
+      : meeting_(std::move(meeting)),
+        position_(position),
+        leave_group_(std::move(leave)),
+        addends_(meeting_->ranks().size()) {}
+  ~InProcessTransport() override { leave_group_(); }
 
   void all_gather(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
                   const Tensor& to) override {
@@ -159,13 +163,16 @@ class InProcessTransport final : public Transport {
 
   std::shared_ptr<Meeting> meeting_;
   size_t position_;
+  std::function<void()> leave_group_;
   std::vector<const std::byte*> addends_;  // of the call that is being made, by position
 };
 
 }  // namespace
 
-std::unique_ptr<Transport> in_process_transport(std::shared_ptr<Meeting> meeting, int position) {
-  return std::make_unique<InProcessTransport>(std::move(meeting), static_cast<size_t>(position));
+std::unique_ptr<Transport> in_process_transport(std::shared_ptr<Meeting> meeting, int position,
+                                                std::function<void()> leave) {
+  return std::make_unique<InProcessTransport>(std::move(meeting), static_cast<size_t>(position),
+                                              std::move(leave));
 }
 
 }  // namespace tessera

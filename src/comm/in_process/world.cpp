@@ -24,6 +24,12 @@ void end_in(Meeting& meeting, int rank) {
   meeting.end(static_cast<size_t>(member - meeting.ranks().begin()));
 }
 
+std::vector<int> sorted(std::span<const int> ranks) {
+  std::vector<int> result(ranks.begin(), ranks.end());
+  std::ranges::sort(result);
+  return result;
+}
+
 }  // namespace
 
 World::World(int ranks, std::chrono::milliseconds timeout, std::vector<std::string> hosts)
@@ -49,20 +55,35 @@ std::unique_ptr<Transport> World::transport(int rank, std::span<const int> ranks
   }
   const std::scoped_lock lock(mutex_);
   if (const auto& failure = failure_of(lane)) throw Error(*failure);
-  const Group& group = join(rank, ranks, lane);
+  const std::shared_ptr<Meeting> meeting = join(rank, ranks, lane).meeting;
   changed_.notify_all();
-  return in_process_transport(group.meeting, static_cast<int>(own - ranks.begin()));
+  return in_process_transport(meeting, static_cast<int>(own - ranks.begin()),
+                              [this, rank, position = static_cast<size_t>(own - ranks.begin()),
+                               of_rank = meeting.get()] { leave(rank, position, of_rank); });
+}
+
+/// Notes that a rank makes no more calls in a group. The last one to leave removes it.
+void World::leave(int rank, size_t position, const Meeting* meeting) {
+  LastCall last = meeting->last_call(position);
+  const std::scoped_lock lock(mutex_);
+  const auto [known, is_first] = left_calls_.try_emplace(rank, last);
+  if (!is_first && known->second.begun < last.begun) known->second = std::move(last);
+  const auto group =
+      std::ranges::find(groups_, meeting, [](const Group& of) { return of.meeting.get(); });
+  group->left.push_back(rank);
+  if (group->left.size() == group->members.size()) groups_.erase(group);
 }
 
 void World::await_group(int rank, std::span<const int> ranks, std::string_view lane) {
+  const std::vector<int> members = sorted(ranks);
   std::unique_lock lock(mutex_);
   const auto missing = [&] {
     std::vector<std::string> names;
-    const Group* group = find_group(ranks, lane);
+    const auto group = std::ranges::find_if(
+        groups_, [&](const Group& of) { return of.is_of(members, lane) && of.has_now(rank); });
+    TESSERA_CHECK(group != groups_.end(), "rank {} waits for a group in which it is not", rank);
     for (const int member : ranks) {
-      if (std::ranges::find(group->joined, member) == group->joined.end()) {
-        names.push_back(text(member));
-      }
+      if (!group->has_had(member)) names.push_back(text(member));
     }
     return names;
   };
@@ -80,20 +101,21 @@ std::string World::text(int rank) const {
   return fmt::format("rank {} ({})", rank, hosts_[static_cast<size_t>(rank)]);
 }
 
-/// Returns the group of these ranks on this lane; null if none of them has asked for it.
-World::Group* World::find_group(std::span<const int> ranks, std::string_view lane) {
-  std::vector<int> members(ranks.begin(), ranks.end());
-  std::ranges::sort(members);
-  const auto found = std::ranges::find_if(groups_, [&](const Group& group) {
-    return group.members == members && group.meeting->lane() == lane;
-  });
-  return found == groups_.end() ? nullptr : &*found;
+bool World::Group::is_of(const std::vector<int>& sorted_ranks, std::string_view lane) const {
+  return members == sorted_ranks && meeting->lane() == lane;
 }
 
-/// Returns the group for which a rank asks. The first call makes it. The caller holds the lock.
+/// Returns the group for which a rank asks: the oldest one in which it has not been. If there is
+/// none, makes it. The caller holds the lock.
 World::Group& World::join(int rank, std::span<const int> ranks, std::string_view lane) {
-  Group* const found = find_group(ranks, lane);
-  if (found == nullptr) {
+  std::vector<int> members = sorted(ranks);
+  const auto found = std::ranges::find_if(groups_, [&](const Group& group) {
+    if (!group.is_of(members, lane)) return false;
+    TESSERA_CHECK(!group.has_now(rank), "rank {} asks for the {} twice", rank,
+                  group.meeting->text());
+    return !group.has_had(rank);
+  });
+  if (found == groups_.end()) {
     auto meeting = std::make_shared<Meeting>(
         std::vector<int>(ranks.begin(), ranks.end()), std::string(lane),
         Meeting::AboutRanks{
@@ -101,9 +123,7 @@ World::Group& World::join(int rank, std::span<const int> ranks, std::string_view
             .describe = [this](std::span<const int> others) { return describe(others); },
             .timeout = [this](int other) { return timeouts_[static_cast<size_t>(other)].load(); }});
     for (const int ended : ended_) end_in(*meeting, ended);
-    std::vector<int> members(ranks.begin(), ranks.end());
-    std::ranges::sort(members);
-    groups_.push_back({std::move(members), {rank}, std::move(meeting)});
+    groups_.push_back({std::move(members), {rank}, {}, std::move(meeting)});
     return groups_.back();
   }
   if (!std::ranges::equal(found->meeting->ranks(), ranks)) {
@@ -113,8 +133,6 @@ World::Group& World::join(int rank, std::span<const int> ranks, std::string_view
         text(rank), fmt::join(ranks, ", "), lane, text(found->joined.front()),
         fmt::join(found->meeting->ranks(), ", "));
   }
-  TESSERA_CHECK(std::ranges::find(found->joined, rank) == found->joined.end(),
-                "rank {} asks for the {} twice", rank, found->meeting->text());
   found->joined.push_back(rank);
   return *found;
 }
@@ -162,6 +180,10 @@ std::vector<LastCall> World::last_calls(int rank) const {
     const auto member = std::ranges::find(meeting->ranks(), rank);
     if (member == meeting->ranks().end()) continue;
     calls.push_back(meeting->last_call(static_cast<size_t>(member - meeting->ranks().begin())));
+  }
+  const std::scoped_lock lock(mutex_);
+  if (const auto left = left_calls_.find(rank); left != left_calls_.end()) {
+    calls.push_back(left->second);
   }
   return calls;
 }

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -23,8 +25,8 @@ namespace tessera {
 /// the communicators that it makes. Any thread may call any function at any time.
 ///
 /// The ranks communicate in groups. A *lane* is a name that separates communicators of the same
-/// ranks, each with its own order of calls: "network" for the work of programs, kControlLane for
-/// agreement between steps.
+/// ranks, each with its own order of calls: one for each role in the work of programs ("exchanges",
+/// "reductions"), kControlLane for agreement between steps. Work that has one lane needs no name.
 class World {
  public:
   /// Creates a world in which a call fails if it waits longer than `timeout` for another rank.
@@ -37,10 +39,12 @@ class World {
   int ranks() const { return ranks_; }
 
   /// Returns the communicator of `rank` in a group: an ordered list of ranks, one of which is
-  /// `rank`. Every rank of the group asks for it once with the same list; the call does not wait.
-  /// Throws Error if another rank asked for the same ranks in another order, or if the world, or
-  /// the work on this lane, has failed (see fail() and end_work()).
-  Communicator group(int rank, std::span<const int> ranks, std::string_view lane = "network");
+  /// `rank`. Every rank of the group asks for it with the same list; the call does not wait. The
+  /// communicator's destructor leaves the group. A rank that has left may ask again, and is then in
+  /// a new group with the others that do. Throws Error if another rank asked for the same ranks in
+  /// another order, or if the world, or the work on this lane, has failed (see fail() and
+  /// end_work()).
+  Communicator group(int rank, std::span<const int> ranks, std::string_view lane = "work");
   /// Returns what group() does, as a Transport alone.
   std::unique_ptr<Transport> transport(int rank, std::span<const int> ranks, std::string_view lane);
   /// Waits until all ranks of a group, for which `rank` has asked, have asked for it too. Throws
@@ -81,11 +85,18 @@ class World {
   struct Group {
     std::vector<int> members;  // in ascending order
     std::vector<int> joined;   // the ranks that asked for it
+    std::vector<int> left;     // those of them that have left it
     std::shared_ptr<Meeting> meeting;
+
+    bool is_of(const std::vector<int>& sorted_ranks, std::string_view lane) const;
+    bool has_had(int rank) const { return std::ranges::find(joined, rank) != joined.end(); }
+    bool has_now(int rank) const {
+      return has_had(rank) && std::ranges::find(left, rank) == left.end();
+    }
   };
 
   Group& join(int rank, std::span<const int> ranks, std::string_view lane);
-  Group* find_group(std::span<const int> ranks, std::string_view lane);
+  void leave(int rank, size_t position, const Meeting* meeting);
   std::vector<std::shared_ptr<Meeting>> meetings() const;
   /// Returns why calls on a lane fail; none if they do not.
   const std::optional<std::string>& failure_of(std::string_view lane) const;
@@ -98,6 +109,7 @@ class World {
   mutable std::mutex mutex_;                                      // guards what follows
   std::condition_variable changed_;
   std::vector<Group> groups_;
+  std::map<int, LastCall> left_calls_;       // by rank: its last call in a group that it has left
   std::vector<int> ended_;                   // ranks that make no more calls
   std::optional<std::string> failure_;       // of all lanes
   std::optional<std::string> work_failure_;  // of all but kControlLane

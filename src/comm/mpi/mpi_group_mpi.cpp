@@ -82,7 +82,7 @@ void MpiGroup::receive(uint64_t call, const MpiPiece& piece, std::vector<MPI_Req
   begin_receives(piece.memory, piece.bytes, piece.peer, tag_of(call, piece.bytes), comm_, requests);
 }
 
-void MpiGroup::send(uint64_t call, const MpiPiece& piece, std::vector<MPI_Request>& requests) {
+void MpiGroup::send(uint64_t call, const SentMpiPiece& piece, std::vector<MPI_Request>& requests) {
   begin_sends(piece.memory, piece.bytes, piece.peer, tag_of(call, piece.bytes), comm_, requests);
 }
 
@@ -148,7 +148,7 @@ std::chrono::steady_clock::time_point MpiGroup::withdrawal_deadline() {
   return *withdrawal_deadline_;
 }
 
-void MpiGroup::exchange(const Fingerprint& mark, std::span<const MpiPiece> sends,
+void MpiGroup::exchange(const Fingerprint& mark, std::span<const SentMpiPiece> sends,
                         std::span<const MpiPiece> receives) {
   int64_t bytes = 0;
   const MpiPiece* own = nullptr;
@@ -158,7 +158,7 @@ void MpiGroup::exchange(const Fingerprint& mark, std::span<const MpiPiece> sends
     receive(call_hash_, piece, requests_);
     bytes += piece.bytes;
   }
-  for (const MpiPiece& piece : sends) {
+  for (const SentMpiPiece& piece : sends) {
     if (piece.bytes == 0) continue;
     if (piece.peer != position_) {
       send(call_hash_, piece, requests_);

@@ -20,10 +20,17 @@
 
 namespace tessera {
 
-/// Bytes that are sent to, or received from, another rank.
+/// Bytes that are received from another rank.
 struct MpiPiece {
   int peer = 0;  ///< the position of the other rank
   std::byte* memory = nullptr;
+  int64_t bytes = 0;
+};
+
+/// Bytes that are sent to another rank.
+struct SentMpiPiece {
+  int peer = 0;
+  const std::byte* memory = nullptr;
   int64_t bytes = 0;
 };
 
@@ -87,7 +94,7 @@ class MpiGroup {
   /// of equal calls match, because their tags are hashes of the call and the number of bytes. Open
   /// MPI 4.1 writes a message that is too long past the end of the receiver's memory.
   void receive(uint64_t call, const MpiPiece& piece, std::vector<MPI_Request>& requests);
-  void send(uint64_t call, const MpiPiece& piece, std::vector<MPI_Request>& requests);
+  void send(uint64_t call, const SentMpiPiece& piece, std::vector<MPI_Request>& requests);
   /// Returns Fingerprint::hash() of the call that runs, for receive() and send().
   uint64_t call_hash() const { return call_hash_; }
   /// Waits for messages of MPI, which have so many bytes, and clears the list. `peers` are the
@@ -99,7 +106,7 @@ class MpiGroup {
     wait(mark, messages, bytes, others_);
   }
   /// Sends and receives pieces within a collective, and copies those of this rank to itself.
-  void exchange(const Fingerprint& mark, std::span<const MpiPiece> sends,
+  void exchange(const Fingerprint& mark, std::span<const SentMpiPiece> sends,
                 std::span<const MpiPiece> receives);
 
   /// Returns until when messages that are withdrawn are waited for, as they may be under way. The

@@ -26,7 +26,8 @@ void copy(const std::byte* from, int64_t bytes, std::byte* to) {
 void gather_directly(MpiGroup& group, const Fingerprint& mark, std::byte* memory,
                      std::span<const ByteBlock> blocks) {
   const ByteBlock& own = blocks[static_cast<size_t>(group.position())];
-  std::vector<MpiPiece> sends, receives;
+  std::vector<SentMpiPiece> sends;
+  std::vector<MpiPiece> receives;
   for (int distance = 1; distance < group.size(); ++distance) {
     const int from = (group.position() + distance) % group.size();
     const int to = (group.position() + group.size() - distance) % group.size();
@@ -49,7 +50,7 @@ void gather_in_ring(MpiGroup& group, const Fingerprint& mark, std::byte* memory,
     };
     const ByteBlock sent = block_at(step);
     const ByteBlock received = block_at(step + 1);
-    const MpiPiece send{next, memory + sent.offset, sent.bytes};
+    const SentMpiPiece send{next, memory + sent.offset, sent.bytes};
     const MpiPiece receive{previous, memory + received.offset, received.bytes};
     group.exchange(mark, std::span(&send, 1), std::span(&receive, 1));
   }

@@ -17,9 +17,13 @@ class MpiPost final : public TransportPost {
  public:
   MpiPost(MpiGroup& group, const MarkedMessage& message, bool sent)
       : TransportPost(message, sent), group_(group) {
-    const MpiPiece piece{peer(), tensor().raw(), tensor().bytes()};
+    std::byte* const memory = tensor().raw();
     const uint64_t call = mark().hash();
-    sent ? group.send(call, piece, requests) : group.receive(call, piece, requests);
+    if (sent) {
+      group.send(call, {peer(), memory, tensor().bytes()}, requests);
+    } else {
+      group.receive(call, {peer(), memory, tensor().bytes()}, requests);
+    }
     group.progress().begin_message();
   }
   ~MpiPost() override {

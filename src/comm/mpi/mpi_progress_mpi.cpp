@@ -35,8 +35,10 @@ void MpiProgress::run(const std::stop_token& stop) {
     // Waking this thread for each message would take longer than a small message.
     if (messages_ > 0) last_message = Clock::now();
     is_idle_ = Clock::now() - last_message > kMessageTime;
-    posted_.wait_for(lock, stop, is_idle_ ? kIdlePeriod : kMessagePeriod,
-                     [this, was_idle = is_idle_.load()] { return was_idle && !is_idle_; });
+    // A message that is posted now sees is_idle_ and wakes this thread, or is counted here.
+    posted_.wait_for(
+        lock, stop, is_idle_ ? kIdlePeriod : kMessagePeriod,
+        [this, was_idle = is_idle_.load()] { return was_idle && (!is_idle_ || messages_ > 0); });
     int found = 0;
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &found, MPI_STATUS_IGNORE);
   }

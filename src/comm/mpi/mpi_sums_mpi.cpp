@@ -116,8 +116,7 @@ void MpiSums::reduce_in_rounds(const Fingerprint& mark, const Tensor& to, Elemen
         current.addends[static_cast<size_t>(rank)] = part;
         continue;
       }
-      group_.send(group_.call_hash(),
-                  {rank, const_cast<std::byte*>(part), elements * element_bytes}, current.sends);
+      group_.send(group_.call_hash(), {rank, part, elements * element_bytes}, current.sends);
     }
   };
   if (longest > 0) begin_round(0);

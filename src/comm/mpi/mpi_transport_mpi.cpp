@@ -114,16 +114,17 @@ class MpiTransport final : public Transport {
   /// Sends and receives rows, which follow each other in the tensors by position, and counts them.
   void exchange_rows(const Fingerprint& mark, const Tensor& from, std::span<const int64_t> sent,
                      const Tensor& to, std::span<const int64_t> received, int64_t row_bytes) {
-    group_.exchange(mark, pieces_of_rows(from, sent, row_bytes),
-                    pieces_of_rows(to, received, row_bytes));
+    group_.exchange(mark, pieces_of_rows<SentMpiPiece>(from, sent, row_bytes),
+                    pieces_of_rows<MpiPiece>(to, received, row_bytes));
     for (int rank = 0; rank < ranks(); ++rank) {
       if (rank != position()) count_received(received[static_cast<size_t>(rank)] * row_bytes);
     }
   }
 
-  static std::vector<MpiPiece> pieces_of_rows(const Tensor& tensor, std::span<const int64_t> rows,
-                                              int64_t row_bytes) {
-    std::vector<MpiPiece> pieces;
+  template <typename Piece>
+  static std::vector<Piece> pieces_of_rows(const Tensor& tensor, std::span<const int64_t> rows,
+                                           int64_t row_bytes) {
+    std::vector<Piece> pieces;
     std::byte* memory = tensor.raw();
     for (const int64_t count : rows) {
       pieces.push_back({static_cast<int>(pieces.size()), memory, count * row_bytes});

@@ -70,17 +70,17 @@ class MpiProcesses final : public Processes {
   void set_timeout(std::chrono::milliseconds timeout) override { plane_->set_timeout(timeout); }
   std::chrono::milliseconds timeout() const override { return plane_->timeout(); }
 
-  Communicator group(std::span<const int> ranks, std::string_view lane) override {
-    std::unique_ptr<Transport> transport = plane_->join(ranks, lane);
+  std::unique_ptr<Transport> transport(std::span<const int> ranks, std::string_view lane) override {
+    std::unique_ptr<Transport> by_plane = plane_->transport(ranks, lane);
+    if (lane == kControlLane) return by_plane;
     const std::vector<int> members(ranks.begin(), ranks.end());
-    const auto position = static_cast<int>(std::ranges::find(members, rank()) - members.begin());
-    if (lane != kControlLane) {
-      MPI_Comm comm = make_communicator(ranks, lane);
-      const std::scoped_lock lock(mutex_);
-      groups_.emplace_back(comm, members, std::string(lane), *plane_, progress_);
-      transport = checked_transport(mpi_transport(groups_.back()), std::move(transport), *this);
-    }
-    return {std::move(transport), members, position};
+    MPI_Comm comm = make_communicator(ranks, lane);
+    const std::scoped_lock lock(mutex_);
+    groups_.emplace_back(comm, members, std::string(lane), *plane_, progress_);
+    return checked_transport(
+        mpi_transport(groups_.back()), std::move(by_plane),
+        [this, members, lane = std::string(lane)] { return plane_->transport(members, lane); },
+        *this);
   }
 
   void end_work(std::string_view why) override { plane_->end_work(why); }

@@ -30,7 +30,9 @@ NcclLibrary::NcclLibrary()
       send(library.function<decltype(ncclSend)>("ncclSend")),
       receive(library.function<decltype(ncclRecv)>("ncclRecv")),
       all_gather(library.function<decltype(ncclAllGather)>("ncclAllGather")),
-      broadcast(library.function<decltype(ncclBroadcast)>("ncclBroadcast")) {
+      broadcast(library.function<decltype(ncclBroadcast)>("ncclBroadcast")),
+      all_reduce(library.function<decltype(ncclAllReduce)>("ncclAllReduce")),
+      reduce_scatter(library.function<decltype(ncclReduceScatter)>("ncclReduceScatter")) {
   if (const ncclResult_t result = get_version(&version); result != ncclSuccess) {
     throw Error("{} does not say its version: {}", library.name(), get_error_string(result));
   }

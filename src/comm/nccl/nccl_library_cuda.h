@@ -29,6 +29,8 @@ struct NcclLibrary {
   decltype(ncclRecv)* receive;
   decltype(ncclAllGather)* all_gather;
   decltype(ncclBroadcast)* broadcast;
+  decltype(ncclAllReduce)* all_reduce;
+  decltype(ncclReduceScatter)* reduce_scatter;
   int version = 0;  ///< as ncclGetVersion() returns it: 22809 is 2.28.9
 
   std::string version_text() const;

@@ -47,6 +47,22 @@ std::unique_ptr<NcclCommunicator> join_all(Communicator& group, Accelerator& acc
   return all;
 }
 
+/// Returns NCCL's type for elements that ranks sum (can_reduce()).
+ncclDataType_t nccl_type(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return ncclFloat64;
+    case DType::f32:
+      return ncclFloat32;
+    case DType::bf16:
+      return ncclBfloat16;
+    case DType::i32:
+      return ncclInt32;
+    default:
+      throw InternalError(fmt::format("NCCL sums no {}", dtype_name(dtype)));
+  }
+}
+
 class NcclLinks final : public DeviceLinks {
  public:
   explicit NcclLinks(std::unique_ptr<NcclCommunicator> all)
@@ -66,6 +82,22 @@ class NcclLinks final : public DeviceLinks {
     all_->check(nccl_.broadcast(memory, memory, static_cast<size_t>(bytes), ncclUint8, root,
                                 all_->handle(), nccl_stream(stream)),
                 "broadcast");
+  }
+
+  void all_reduce(std::string_view name, DType dtype, const std::byte* from, std::byte* to,
+                  int64_t elements, Stream& stream) override {
+    all_->begin(name);
+    all_->check(nccl_.all_reduce(from, to, static_cast<size_t>(elements), nccl_type(dtype), ncclSum,
+                                 all_->handle(), nccl_stream(stream)),
+                "sum");
+  }
+
+  void reduce_scatter(std::string_view name, DType dtype, const std::byte* from, std::byte* to,
+                      int64_t elements, Stream& stream) override {
+    all_->begin(name);
+    all_->check(nccl_.reduce_scatter(from, to, static_cast<size_t>(elements), nccl_type(dtype),
+                                     ncclSum, all_->handle(), nccl_stream(stream)),
+                "sum and scatter");
   }
 
   void exchange(std::string_view name, std::span<const DeviceBuffer> sends,

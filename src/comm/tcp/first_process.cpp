@@ -11,10 +11,11 @@ FirstProcess::FirstProcess(const TcpListener& listener, int ranks, const std::st
                            const HandshakeLimits& limits)
     : hub_(gather_ranks(listener, ranks, host, token, patience, limits), own_calls_) {}
 
-std::unique_ptr<Transport> FirstProcess::join(std::span<const int> ranks, std::string_view lane) {
-  std::unique_ptr<Transport> transport = hub_.world().transport(0, ranks, lane);
+std::unique_ptr<Transport> FirstProcess::transport(std::span<const int> ranks,
+                                                   std::string_view lane) {
+  std::unique_ptr<Transport> of_rank = hub_.world().transport(0, ranks, lane);
   hub_.world().await_group(0, ranks, lane);
-  return transport;
+  return of_rank;
 }
 
 Processes::Report FirstProcess::report_end(std::string_view error,

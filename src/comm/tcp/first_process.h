@@ -36,7 +36,7 @@ class FirstProcess final : public PlaneProcess {
     hub_.world().set_timeout(0, timeout);
   }
   std::chrono::milliseconds timeout() const override { return hub_.world().timeout(0); }
-  std::unique_ptr<Transport> join(std::span<const int> ranks, std::string_view lane) override;
+  std::unique_ptr<Transport> transport(std::span<const int> ranks, std::string_view lane) override;
   std::optional<std::string> failure(std::string_view lane) const override {
     return hub_.world().failure(lane);
   }

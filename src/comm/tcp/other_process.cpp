@@ -86,7 +86,8 @@ void OtherProcess::await_begin(int ranks, Clock::time_point deadline) {
   }
 }
 
-std::unique_ptr<Transport> OtherProcess::join(std::span<const int> ranks, std::string_view lane) {
+std::unique_ptr<Transport> OtherProcess::transport(std::span<const int> ranks,
+                                                   std::string_view lane) {
   const auto own = std::ranges::find(ranks, rank_);
   TESSERA_CHECK(own != ranks.end(), "rank {} asks for the group [{}]", rank_,
                 fmt::join(ranks, ", "));

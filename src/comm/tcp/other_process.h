@@ -51,7 +51,7 @@ class OtherProcess final : public PlaneProcess {
   std::span<const std::string> hosts() const override { return hosts_; }
   void set_timeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
   std::chrono::milliseconds timeout() const override { return timeout_; }
-  std::unique_ptr<Transport> join(std::span<const int> ranks, std::string_view lane) override;
+  std::unique_ptr<Transport> transport(std::span<const int> ranks, std::string_view lane) override;
   std::optional<std::string> failure(std::string_view lane) const override;
   void begin_wait(PlaneWait wait) override;
   void end_wait(int64_t wait) override;

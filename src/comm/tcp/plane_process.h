@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,11 +16,6 @@ namespace tessera {
 /// and makes the calls of groups itself, unless their bytes move by MPI (join_by_mpi()).
 class PlaneProcess : public Processes {
  public:
-  /// Meets the other ranks of a group as group() does. Returns the transport by which the plane
-  /// makes the group's calls.
-  virtual std::unique_ptr<Transport> join(std::span<const int> ranks, std::string_view lane) = 0;
-  Communicator group(std::span<const int> ranks, std::string_view lane) override;
-
   /// Returns why calls of a lane fail; none if they do not.
   virtual std::optional<std::string> failure(std::string_view lane) const = 0;
 

@@ -25,13 +25,14 @@
 // with a thread of its own. A request for a call is checked and received with its operands, and
 // handed to the thread of its group. That thread makes the call by a transport of this process and
 // sends the reply. So a call that waits for other ranks does not delay requests of other groups. A
-// message is posted at once, by the thread that reads the requests, and its bytes are held here.
+// message is posted at once, by the thread that reads the requests, and its bytes are held here. A
+// rank that leaves a group ends its thread.
 
 namespace tessera {
 namespace {
 
-/// The most groups of a rank, and so the most threads that it can start here. A mesh has a few
-/// groups for each of its axes and lanes.
+/// The most groups that a rank has at a time, and so the most threads that it can start here. A
+/// mesh has a few groups for each of its axes and lanes.
 constexpr int kMostGroups = 1024;
 constexpr size_t kMostLaneBytes = 256;
 /// The most messages of a group that a rank has posted and not awaited.
@@ -91,16 +92,20 @@ class ServedGroup {
           while (await_call(stop)) awaited_.empty() ? make_call() : wait_for_posts();
         }) {}
 
+  /// Throws BadMessage if the group is not ready for a request.
+  void require_ready() {
+    const std::scoped_lock lock(mutex_);
+    if (state_ != State::idle) throw BadMessage("a call in a group that is not ready for one");
+  }
+
   /// Handles the rest of a request. Throws BadMessage if it is not one of the group, or if the
   /// group is not ready for one.
   void handle(CallRequest kind, WireReader& request) {
-    {
-      const std::scoped_lock lock(mutex_);
-      if (state_ != State::idle) throw BadMessage("a call in a group that is not ready for one");
-    }
+    require_ready();
     // The thread waits while the state is idle. So what both use can be changed without the lock.
     switch (kind) {
-      case CallRequest::group:  // serve_rank() handles it
+      case CallRequest::group:  // serve_rank() handles these two
+      case CallRequest::leave:
         return;
       case CallRequest::call:
         return begin_call(request);
@@ -216,6 +221,7 @@ class ServedGroup {
       world_.await_group(rank_, ranks_, lane_);
     } catch (const std::exception& failure) {
       error = failure.what();
+      transport_.reset();
     }
     set_state(error.empty() ? State::idle : State::broken);
     replies_.send(number_, error, 0, {});
@@ -328,8 +334,9 @@ class ServedGroup {
 /// different ranks of the world.
 void open_group(WireReader& request, ReplySocket& replies, World& world, int rank,
                 std::map<int, ServedGroup>& groups) {
-  const auto number = request.take_between<int>(0, kMostGroups - 1, "the number of a group");
+  const auto number = request.take<int>();
   if (groups.contains(number)) throw BadMessage("two groups with the number {}", number);
+  if (std::ssize(groups) >= kMostGroups) throw BadMessage("more than {} groups", kMostGroups);
   const auto timeout = request.take_wait();
   auto ranks = request.take_all<int>();
   std::string lane = request.take_text();
@@ -359,13 +366,19 @@ void serve_rank(TcpSocket& socket, World& world, int rank,
     std::vector<std::byte> memory;
     for (;;) {
       WireReader request = receive_message(socket, memory);
-      const auto kind = request.take_enum(CallRequest::withdraw, "a kind of request");
+      const auto kind = request.take_enum(CallRequest::leave, "a kind of request");
       if (kind == CallRequest::group) {
         open_group(request, replies, world, rank, groups);
         continue;
       }
       const auto group = groups.find(request.take<int>());
       if (group == groups.end()) throw BadMessage("a call in a group that was not asked for");
+      if (kind == CallRequest::leave) {
+        request.require_end();
+        group->second.require_ready();
+        groups.erase(group);
+        continue;
+      }
       group->second.handle(kind, request);
     }
   } catch (const std::exception& error) {

@@ -204,6 +204,7 @@ void TcpHub::note_answer(int rank, WireReader& message) {
     const Lock lock(mutex_);
     const auto question = questions_.find(number);
     if (question == questions_.end()) return;  // the answer has come too late
+    if (!question->second.asked.contains(rank)) throw BadMessage("an answer of a rank not asked");
     question->second.answers.emplace(rank, std::move(calls));
   }
   changed_.notify_all();
@@ -211,29 +212,30 @@ void TcpHub::note_answer(int rank, WireReader& message) {
 
 std::vector<RankAnswer> TcpHub::ask(std::span<const int> ranks) {
   int64_t number = 0;
-  std::vector<int> asked;
+  std::set<int> asked;
   {
     const Lock lock(mutex_);
     number = question_count_++;
     for (const int rank : ranks) {
-      if (rank != 0 && !ends_.contains(rank) && !lost_.contains(rank)) asked.push_back(rank);
+      if (rank != 0 && !ends_.contains(rank) && !lost_.contains(rank)) asked.insert(rank);
     }
-    questions_[number].asked = asked.size();
+    questions_[number].asked = asked;
   }
   WireWriter message = message_of(FirstRankMessage::question);
   message.put(number);
   for (const int rank : asked) send_to(rank, message);
   Lock lock(mutex_);
   changed_.wait_for(lock, kQuestionPatience, [&] {
-    return closing_ || questions_[number].answers.size() == questions_[number].asked;
+    return closing_ || std::ranges::all_of(asked, [&](int rank) {
+             return questions_[number].answers.contains(rank) || lost_.contains(rank);
+           });
   });
   std::map<int, std::vector<LastCall>> answers = std::move(questions_[number].answers);
   questions_.erase(number);
   lock.unlock();
   std::vector<RankAnswer> result;
   for (const int rank : ranks) {
-    const bool is_asked = std::ranges::find(asked, rank) != asked.end();
-    if (is_asked && !answers.contains(rank)) {
+    if (asked.contains(rank) && !answers.contains(rank)) {
       result.push_back({{}, silent_text(world_.text(rank))});
       continue;
     }

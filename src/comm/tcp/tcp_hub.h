@@ -88,7 +88,7 @@ class TcpHub {
 
   /// A question to ranks, and the answers that have come.
   struct Question {
-    size_t asked = 0;
+    std::set<int> asked;
     std::map<int, std::vector<LastCall>> answers;
   };
 

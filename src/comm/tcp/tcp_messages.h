@@ -50,6 +50,7 @@ enum class CallRequest : uint8_t {
   wait,      ///< to wait for posts: group number, a TcpWait
   post,      ///< to post a message: group number, a TcpMessage; then its bytes, if it is sent
   withdraw,  ///< to withdraw a message: group number, the number of its post
+  leave,     ///< to leave a group, in which the rank makes no more calls: group number
 };
 
 }  // namespace tessera

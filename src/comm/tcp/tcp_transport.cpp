@@ -34,6 +34,7 @@ class TcpTransport final : public Transport {
         ranks_(std::move(ranks)),
         position_(position),
         lane_(std::move(lane)) {}
+  ~TcpTransport() override { leave(); }
 
   void all_gather(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
                   const Tensor& to) override {
@@ -207,6 +208,14 @@ class TcpTransport final : public Transport {
       request.put(number);
       tell(post.mark(), request, {});
     } catch (const Error&) {  // the connection is lost, of which later calls tell
+    }
+  }
+
+  /// Leaves the group, so that the first rank's process keeps nothing for it.
+  void leave() noexcept {
+    try {
+      connection_.tell(begin(CallRequest::leave), {}, [this] { process_.require_first_rank(); });
+    } catch (const Error&) {  // the connection is lost, and with it all groups
     }
   }
 

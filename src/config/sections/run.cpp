@@ -17,11 +17,13 @@ ConfigSection run_section() {
       .key("device", &RunSection::device, word_rule<Device>(), {always},
            "what computes: the processor, a GPU of NVIDIA (\"cuda\") or of AMD (\"hip\"), or "
            "\"emulated\", a device that needs no hardware, for tests of kernels")
-      .key(
-          "deterministic", &RunSection::deterministic, FlagRule{}, {on_cuda, true},
-          "equal runs give equal bits on \"cuda\" too; the gradient of attention then takes memory "
-          "that grows with context squared, 2 bytes for each head and pair of tokens of a "
-          "micro-batch, and attention on \"cuda\" computes pairs of different documents too")
+      .key("deterministic", &RunSection::deterministic, FlagRule{}, {libraries_choose_orders, true},
+           "equal runs give equal bits on a device too; the gradient of attention on \"cuda\" then "
+           "takes memory that grows with context squared, 2 bytes for each head and pair of tokens "
+           "of "
+           "a micro-batch, it computes pairs of different documents too, and ranks sum in the "
+           "order of "
+           "the ranks, which takes memory and more time than the sums of NCCL")
       .key("threads", &RunSection::threads, whole(0, kMostThreads), {always},
            "threads that compute, shared out over the ranks; 0: all usable cores")
       .key("bind_threads", &RunSection::bind_threads, FlagRule{}, {always},

@@ -66,7 +66,7 @@ class TakeSum : public FlatOperation {
     run_steps(execution, steps(), execution.groups, value.reshape({value.elements()}));
   }
   void list_calls(const CallListing& listing) const override {
-    list_steps(listing.name, steps(), listing.inputs[0].dtype, listing.groups);
+    list_steps(listing, steps(), listing.inputs[0].dtype, listing.groups);
   }
 
  private:
@@ -127,7 +127,7 @@ class GatherPieces final : public FlatOperation {
     run_steps(execution, steps(), execution.groups, execution.inputs[1]);
   }
   void list_calls(const CallListing& listing) const override {
-    list_steps(listing.name, steps(), listing.inputs[1].dtype, listing.groups);
+    list_steps(listing, steps(), listing.inputs[1].dtype, listing.groups);
   }
 };
 
@@ -162,12 +162,16 @@ void append_sum(Builder& builder, std::string_view name, Value value, const Flat
                 std::span<const std::vector<Axis>> levels, const Wire& wire,
                 const std::optional<SumFeedback>& feedback = {}) {
   const Program& program = builder.program();
-  if (!is_rounded_by(wire, builder.spec(value).dtype)) {
-    builder.apply(std::make_shared<TakeSum>(name, sum_steps(program, pieces, levels)), {value});
+  const Spec& spec = builder.spec(value);
+  if (!is_rounded_by(wire, spec.dtype)) {
+    builder.apply(
+        std::make_shared<TakeSum>(name, sum_steps(program, pieces, levels, spec.distribution)),
+        {value});
     return;
   }
-  WireSum sum(sum_steps(program, pieces, levels, /*all_reduces=*/false, kSliceElements), wire,
-              /*sends_on=*/pieces.sizes.size() == 1);
+  WireSum sum(
+      sum_steps(program, pieces, levels, spec.distribution, /*all_reduces=*/false, kSliceElements),
+      wire, /*sends_on=*/pieces.sizes.size() == 1);
   std::vector<Value> inputs{value};
   if (feedback) inputs.push_back(feedback->error);
   builder.apply(std::make_shared<TakeRoundedSum>(

@@ -128,8 +128,8 @@ class SumRuns {
 }  // namespace
 
 std::vector<FlatStep> sum_steps(const Program& program, const FlatPieces& pieces,
-                                std::span<const std::vector<Axis>> levels, bool all_reduces,
-                                int64_t grain) {
+                                std::span<const std::vector<Axis>> levels,
+                                const Distribution& addend, bool all_reduces, int64_t grain) {
   const SumRuns runs(program.mesh(), pieces, levels, grain);
   std::vector<FlatStep> steps;
   size_t scattered = levels.size();  // the number of levels that are summed by a reduce-scatter
@@ -142,6 +142,12 @@ std::vector<FlatStep> sum_steps(const Program& program, const FlatPieces& pieces
         runs.run_after(program.rank(), level), runs.average_after(program.rank(), level),
         [&](int rank) { return runs.run_after(rank, level + 1); }));
   }
+  std::vector<Axis> summed;
+  for (const std::vector<Axis>& level : levels) {
+    summed.insert(summed.end(), level.begin(), level.end());
+  }
+  const bool has_copies = addend.has_copies_beyond(program.mesh(), summed);
+  for (FlatStep& step : steps) step.has_copies = has_copies;
   for (size_t level = scattered; level-- > 0;) {
     if (runs.sharing_axes(level).empty()) continue;
     steps.push_back(step_of(program, FlatStepKind::all_gather, runs.sharing_axes(level),
@@ -195,13 +201,14 @@ int64_t steps_workspace(std::span<const FlatStep> steps, DType dtype, const Targ
   if (target.device == Device::cpu) return 0;
   int64_t bytes = 0;
   for (const FlatStep& step : steps) {
+    const Reduction sum = kind_of_sum(target, step.has_copies);
     switch (step.kind) {
       case FlatStepKind::reduce_scatter:
-        bytes = std::max(bytes, reduce_scatter_workspace(step.pieces, dtype));
+        bytes = std::max(bytes, reduce_scatter_workspace(step.pieces, dtype, sum));
         break;
       case FlatStepKind::all_reduce:
-        bytes =
-            std::max(bytes, all_reduce_workspace(step.whole.length, dtype, step.pieces.ranks()));
+        bytes = std::max(bytes,
+                         all_reduce_workspace(step.whole.length, dtype, step.pieces.ranks(), sum));
         break;
       case FlatStepKind::all_gather:
         bytes = std::max(bytes, all_gather_workspace(step.pieces, dtype));
@@ -211,21 +218,22 @@ int64_t steps_workspace(std::span<const FlatStep> steps, DType dtype, const Targ
   return bytes;
 }
 
-void list_steps(std::string_view name, std::span<const FlatStep> steps, DType dtype,
+void list_steps(const CallListing& listing, std::span<const FlatStep> steps, DType dtype,
                 std::span<CallList* const> groups) {
   for (size_t i = 0; i < steps.size(); ++i) {
     const FlatStep& step = steps[i];
     if (step.whole.length == 0) continue;
     CallList& group = *groups[i];
+    const Reduction sum = kind_of_sum(listing.target, step.has_copies);
     switch (step.kind) {
       case FlatStepKind::reduce_scatter:
-        group.reduce_scatter(name, step.pieces, dtype, {step.whole.length});
+        group.reduce_scatter(listing.name, step.pieces, dtype, {step.whole.length}, sum);
         break;
       case FlatStepKind::all_reduce:
-        group.all_reduce(name, dtype, {step.whole.length});
+        group.all_reduce(listing.name, dtype, {step.whole.length}, sum);
         break;
       case FlatStepKind::all_gather:
-        group.all_gather(name, step.pieces, dtype, {step.whole.length});
+        group.all_gather(listing.name, step.pieces, dtype, {step.whole.length});
         break;
     }
   }
@@ -240,12 +248,13 @@ void run_steps(const Execution& execution, std::span<const FlatStep> steps,
     const Tensor piece =
         whole.view(step.pieces.piece_begin(step.position), {step.pieces.elements(step.position)});
     Communicator& group = *groups[i];
+    const Reduction sum = kind_of_sum(execution.target(), step.has_copies);
     switch (step.kind) {
       case FlatStepKind::reduce_scatter:
-        group.reduce_scatter(execution.name, step.pieces, whole, piece, execution.call());
+        group.reduce_scatter(execution.name, step.pieces, whole, piece, sum, execution.call());
         break;
       case FlatStepKind::all_reduce:
-        group.all_reduce(execution.name, whole, whole, Reduction::sum, execution.call());
+        group.all_reduce(execution.name, whole, whole, sum, execution.call());
         break;
       case FlatStepKind::all_gather:
         group.all_gather(execution.name, step.pieces, piece, whole, execution.call());

@@ -32,6 +32,7 @@ struct FlatStep {
   int position = 0;        ///< of this rank in the group
   /// The length of the run, on average over the ranks that hold slices of the same piece.
   double average_length = 0;
+  bool has_copies = false;  ///< whether other groups of ranks get the same sum
 };
 
 /// Returns the steps of a sum over `axes` (Mesh::axes_by_level()), after which each rank has its
@@ -43,8 +44,11 @@ struct FlatStep {
 /// if ranks share the piece. So what is sent to farther ranks becomes less with each level. At the
 /// end the slices are gathered, outermost level first. Slices begin at multiples of `grain`
 /// elements. A last level over which nothing is cut is one all-reduce if `all_reduces`.
+///
+/// `addend` is the distribution of the memory, by which other groups may take the same sum.
 std::vector<FlatStep> sum_steps(const Program& program, const FlatPieces& pieces,
-                                std::span<const std::vector<Axis>> levels, bool all_reduces = true,
+                                std::span<const std::vector<Axis>> levels,
+                                const Distribution& addend, bool all_reduces = true,
                                 int64_t grain = 1);
 
 /// Returns the steps that give each rank the whole, of which it has its piece. The outermost level
@@ -62,7 +66,7 @@ std::vector<WireBytes> wire_of(std::span<const FlatStep> steps, int64_t element_
 int64_t steps_workspace(std::span<const FlatStep> steps, DType dtype, const Target& target);
 
 /// Adds the calls of run_steps() in memory of this type. `groups` are those of the steps.
-void list_steps(std::string_view name, std::span<const FlatStep> steps, DType dtype,
+void list_steps(const CallListing& listing, std::span<const FlatStep> steps, DType dtype,
                 std::span<CallList* const> groups);
 
 /// Runs the steps in `memory`, of one dim. `groups` are those of the steps.

@@ -57,7 +57,7 @@ class UnitGather {
   /// Adds the calls of run() for a whole of this type.
   void list_calls(const CallListing& listing, std::span<CallList* const> groups,
                   DType dtype) const {
-    list_steps(listing.name, steps_, wire_ ? DType::u8 : dtype, groups);
+    list_steps(listing, steps_, wire_ ? DType::u8 : dtype, groups);
   }
 
   /// Gathers the pieces. `own` is this rank's: elements, or a message if `is_message`.

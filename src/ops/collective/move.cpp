@@ -143,6 +143,7 @@ Move plan_move(const Program& program, Value value, std::span<const Conversion> 
   const Distribution after =
       converted(mesh, {info.name, info.spec, info.differentiable}, move.conversions);
   move.from = before.on(first.axis);
+  move.has_copies = after.has_copies_beyond(mesh, move.axes);
   MoveShapes(fmt::format("{} -> {} over {} ranks of {}: '{}' {}", move.from.text(), first.to.text(),
                          move.ranks, mesh.name(first.axis), info.name, info.spec.shape.text()),
              move)
@@ -212,7 +213,7 @@ Cost MoveOperation::cost(std::span<const Spec> inputs, std::span<const Spec> out
 }
 
 int64_t MoveOperation::workspace_bytes(const Target& target, std::span<const Spec> inputs) const {
-  return target.device == Device::cpu ? 0 : staged_bytes(inputs[0].dtype);
+  return target.device == Device::cpu ? 0 : staged_bytes(target, inputs[0].dtype);
 }
 
 }  // namespace tessera

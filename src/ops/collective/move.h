@@ -29,6 +29,7 @@ struct Move {
   Shape own_shape_after;              ///< the shape that this rank holds after it
   std::optional<PieceLayout> before;  ///< the pieces of the whole, if the value is split before
   std::optional<PieceLayout> after;   ///< the pieces of the whole, if the value is split afterwards
+  bool has_copies = false;            ///< whether other groups of ranks get the same values
 
   /// Returns whether every rank has the same piece before and after, so that nothing moves.
   bool stays() const { return before && after && before->hash() == after->hash(); }
@@ -73,7 +74,11 @@ class MoveOperation : public Operation {
  protected:
   const Move& move() const { return move_; }
   /// Returns the bytes of workspace on a device, by default none. The processor needs none.
-  virtual int64_t staged_bytes(DType /*dtype*/) const { return 0; }
+  virtual int64_t staged_bytes(const Target&, DType /*dtype*/) const { return 0; }
+  /// Returns how the ranks sum.
+  Reduction kind_of_sum(const Target& target) const {
+    return tessera::kind_of_sum(target, move_.has_copies);
+  }
   /// Returns the bytes that the rank at `position` sends. By default the ranks send nothing.
   virtual int64_t sent_bytes(int /*position*/, int64_t /*element_bytes*/) const { return 0; }
 

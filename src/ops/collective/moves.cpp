@@ -26,7 +26,7 @@ class AllGather final : public CollectiveOperation {
   }
 
  protected:
-  int64_t staged_bytes(DType dtype) const override {
+  int64_t staged_bytes(const Target&, DType dtype) const override {
     return all_gather_workspace(*move().before, dtype);
   }
   int64_t sent_bytes(int position, int64_t element_bytes) const override {
@@ -43,15 +43,16 @@ class AllReduce final : public CollectiveOperation {
   int in_place_input(int) const override { return 0; }
   void run(const Execution& execution) const override {
     execution.group().all_reduce(execution.name, execution.inputs[0], execution.outputs[0],
-                                 Reduction::sum, execution.call());
+                                 kind_of_sum(execution.target()), execution.call());
   }
   void list_calls(const CallListing& listing) const override {
-    listing.group().all_reduce(listing.name, listing.inputs[0].dtype, listing.inputs[0].shape);
+    listing.group().all_reduce(listing.name, listing.inputs[0].dtype, listing.inputs[0].shape,
+                               kind_of_sum(listing.target));
   }
 
  protected:
-  int64_t staged_bytes(DType dtype) const override {
-    return all_reduce_workspace(move().whole.elements(), dtype, move().ranks);
+  int64_t staged_bytes(const Target& target, DType dtype) const override {
+    return all_reduce_workspace(move().whole.elements(), dtype, move().ranks, kind_of_sum(target));
   }
   int64_t sent_bytes(int position, int64_t element_bytes) const override {
     return all_reduce_bytes(move().whole.elements(), move().ranks, position, element_bytes);
@@ -65,16 +66,18 @@ class ReduceScatter final : public CollectiveOperation {
   std::string_view name() const override { return "reduce_scatter"; }
   void run(const Execution& execution) const override {
     execution.group().reduce_scatter(execution.name, *move().after, execution.inputs[0],
-                                     execution.outputs[0], execution.call());
+                                     execution.outputs[0], kind_of_sum(execution.target()),
+                                     execution.call());
   }
   void list_calls(const CallListing& listing) const override {
     const Spec& whole = listing.inputs[0];
-    listing.group().reduce_scatter(listing.name, *move().after, whole.dtype, whole.shape);
+    listing.group().reduce_scatter(listing.name, *move().after, whole.dtype, whole.shape,
+                                   kind_of_sum(listing.target));
   }
 
  protected:
-  int64_t staged_bytes(DType dtype) const override {
-    return reduce_scatter_workspace(*move().after, dtype);
+  int64_t staged_bytes(const Target& target, DType dtype) const override {
+    return reduce_scatter_workspace(*move().after, dtype, kind_of_sum(target));
   }
   int64_t sent_bytes(int position, int64_t element_bytes) const override {
     return reduce_scatter_bytes(*move().after, position, element_bytes);

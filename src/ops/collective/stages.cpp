@@ -21,11 +21,12 @@ namespace {
 class SumOverStages final : public Operation {
  public:
   SumOverStages(std::string call, Axis pipeline, std::vector<int> stages, int position,
-                size_t values)
+                size_t values, bool have_copies)
       : call_(std::move(call)),
         pipeline_(pipeline),
         stages_(std::move(stages)),
         position_(position),
+        have_copies_(have_copies),
         updated_(values) {
     std::iota(updated_.begin(), updated_.end(), 0);
   }
@@ -55,8 +56,10 @@ class SumOverStages final : public Operation {
   }
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     const int64_t elements = elements_of(inputs);
-    const int64_t staged =
-        target.device == Device::cpu ? 0 : all_reduce_workspace(elements, inputs[0].dtype, ranks());
+    const int64_t staged = target.device == Device::cpu
+                               ? 0
+                               : all_reduce_workspace(elements, inputs[0].dtype, ranks(),
+                                                      kind_of_sum(target, have_copies_));
     return joined_bytes(inputs.size(), elements, inputs[0].dtype) + staged;
   }
   void run(const Execution& execution) const override {
@@ -81,7 +84,8 @@ class SumOverStages final : public Operation {
     const std::span<const Spec> values = listing.inputs;
     // A single value is summed in its own memory, and so in its own shape.
     const Shape shape = values.size() == 1 ? values[0].shape : Shape{elements_of(values)};
-    listing.group().all_reduce(call_, values[0].dtype, shape);
+    listing.group().all_reduce(call_, values[0].dtype, shape,
+                               kind_of_sum(listing.target, have_copies_));
   }
 
  private:
@@ -95,7 +99,8 @@ class SumOverStages final : public Operation {
     return values == 1 ? 0 : aligned_bytes(elements * dtype_size(dtype));
   }
   void reduce(const Execution& execution, const Tensor& tensor, const DeviceCall& call) const {
-    execution.group().all_reduce(call_, tensor, tensor, Reduction::sum, call);
+    execution.group().all_reduce(call_, tensor, tensor,
+                                 kind_of_sum(execution.target(), have_copies_), call);
   }
   /// Calls visit(value, its part of `all`) for each value.
   template <typename Visit>
@@ -109,7 +114,8 @@ class SumOverStages final : public Operation {
   std::string call_;
   Axis pipeline_;
   std::vector<int> stages_;
-  int position_;  // of this rank's stage in stages_
+  int position_;      // of this rank's stage in stages_
+  bool have_copies_;  // whether other groups of ranks get the same sums
   std::vector<int> updated_;
 };
 
@@ -129,8 +135,11 @@ void sum_over_stages(Builder& builder, std::string name, std::span<const Value> 
   TESSERA_CHECK(own != stages.end(), "{}: stage {} has no part in the sum", name,
                 mesh.stage(program.rank()));
   const int position = static_cast<int>(own - stages.begin());
+  const bool have_copies = std::ranges::any_of(values, [&](Value value) {
+    return builder.spec(value).distribution.has_copies_beyond(mesh, {});
+  });
   builder.apply(std::make_shared<SumOverStages>(std::move(name), pipeline, std::move(stages),
-                                                position, values.size()),
+                                                position, values.size(), have_copies),
                 {values.begin(), values.end()});
 }
 

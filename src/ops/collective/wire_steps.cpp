@@ -185,7 +185,7 @@ void WireSum::list_calls(const CallListing& listing) const {
     } else if (gathers_rounded()) {
       group.all_gather(listing.name, slots.layout, DType::u8, {slots.begins.back()});
     } else {
-      list_steps(listing.name, {&step, 1}, DType::f32, listing.groups.subspan(i, 1));
+      list_steps(listing, {&step, 1}, DType::f32, listing.groups.subspan(i, 1));
     }
   }
 }

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "comm/rank_groups.h"
+#include "engine/executor.h"
+#include "engine/lane_operations.h"
+#include "support/delayed_transport.h"
+
+namespace tessera::testing {
+
+/// Writes what the program reads: other numbers on each rank and in each action. `number` is the
+/// program's index in the executor's list.
+inline void give(const Program& program, Executor& executor, int action, int number = 0) {
+  for (size_t id = 0; id < program.values().size(); ++id) {
+    const ValueInfo& info = program.values()[id];
+    const bool is_given =
+        info.kind == ValueKind::input || (info.kind == ValueKind::state && action == 0);
+    if (!is_given) continue;
+    const Tensor& tensor = executor.tensor(Value{static_cast<int>(id)}, number);
+    std::vector<float> numbers;
+    for (int64_t i = 0; i < tensor.elements(); ++i) {
+      const int64_t drawn = static_cast<int64_t>(id) * 31 + i * 7 + program.rank() * 13 + action;
+      numbers.push_back(static_cast<float>(drawn % 97 - 48));
+    }
+    upload(std::as_bytes(std::span(numbers)), tensor);
+  }
+}
+
+/// Appends the outputs of a program or, if `kind` is state, its states.
+inline void append(const Program& program, Executor& executor, ValueKind kind,
+                   std::vector<float>& all, int number = 0) {
+  for (size_t id = 0; id < program.values().size(); ++id) {
+    const Value value{static_cast<int>(id)};
+    const bool is_state = program.info(value).kind == ValueKind::state;
+    if (kind == ValueKind::state ? !is_state : !program.is_output(value)) continue;
+    const Tensor host = on_host(executor.tensor(value, number));
+    const std::span<const float> numbers = host.values<float>();
+    all.insert(all.end(), numbers.begin(), numbers.end());
+  }
+}
+
+/// Returns the outputs and states of a program after each of three actions.
+inline std::vector<float> results(const Program& program, Executor& executor) {
+  std::vector<float> all;
+  for (int action = 0; action < 3; ++action) {
+    give(program, executor, action);
+    executor.run(kWholeProgram);
+    executor.synchronize();
+    append(program, executor, ValueKind::state, all);
+    append(program, executor, ValueKind::computed, all);
+  }
+  return all;
+}
+
+/// Expects the same results whatever the lanes do first: with an observer, the executor waits for
+/// each node before it goes on.
+inline void expect_bits_of_one_node_after_the_other(const Program& program, Executor& executor) {
+  const std::vector<float> with_lanes = results(program, executor);
+  executor.set_observer([](const Program&, const Node&, std::span<const Tensor>) {});
+  EXPECT_EQ(with_lanes, results(program, executor));
+}
+
+/// Returns a function for RankGroups that delays the calls of a rank's transports at random, each
+/// by a seed of its own.
+inline RankGroups::Join delayed_join(
+    int rank, uint64_t seed,
+    std::function<std::unique_ptr<Transport>(std::span<const int>, std::string_view)> transport) {
+  return [=, next = seed * 1000 + static_cast<uint64_t>(rank)](std::span<const int> ranks,
+                                                               std::string_view lane) mutable {
+    const auto position = std::ranges::find(ranks, rank) - ranks.begin();
+    return Communicator(std::make_unique<DelayedTransport>(transport(ranks, lane), next += 100),
+                        std::vector<int>(ranks.begin(), ranks.end()), static_cast<int>(position));
+  };
+}
+
+}  // namespace tessera::testing

@@ -1,0 +1,45 @@
+// Lanes of processes, whose calls are delayed at random.
+#include <array>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "engine/executor.h"
+#include "engine/random_lanes.h"
+#include "engine/random_lanes_run.h"
+#include "mpi/joined.h"
+#include "ops/host_target.h"
+
+namespace tessera {
+namespace {
+
+TEST(RandomLanesOfProcesses, HaveTheBitsOfOneNodeAfterTheOther) {
+  const Mesh mesh({.tensor = 2, .data = {joined().ranks() / 2}});
+  RankGroups groups(mesh, joined().rank(),
+                    testing::delayed_join(
+                        joined().rank(), 3, [](std::span<const int> ranks, std::string_view lane) {
+                          return joined().transport(ranks, fmt::format("random {}", lane));
+                        }));
+  Runtime runtime(host_target(1));
+  runtime.join(groups);
+  for (int i = 0; i < 50; ++i) {
+    Program program(mesh, groups.rank());
+    Builder builder(program);
+    testing::RandomLanes(builder, {.seed = static_cast<uint64_t>(i), .sums = 5}).write();
+    Executor executor({&program}, std::array{testing::kWholeProgram}, runtime);
+    if (i == 25) {  // the second half makes its calls without a comparison
+      for (const Lane lane : {Lane::exchanges, Lane::reductions}) {
+        for (const std::vector<Axis>& axes : testing::RandomLanes::groups(mesh)) {
+          groups.over(axes, word(lane)).compare_calls(false);
+        }
+      }
+    }
+    testing::expect_bits_of_one_node_after_the_other(program, executor);
+    ASSERT_FALSE(::testing::Test::HasFailure()) << "program " << i;
+  }
+}
+
+}  // namespace
+}  // namespace tessera
