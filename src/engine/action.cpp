@@ -230,12 +230,12 @@ LateWaits find_late_waits(std::span<const Program* const> programs,
   const auto touched_by = [&](int program_index, size_t segment, size_t step) {
     const Program& program = *programs[static_cast<size_t>(program_index)];
     const int node = nodes[static_cast<size_t>(program_index)][segment][step];
-    return TouchedMemory<Name>(
-        program, program.nodes()[static_cast<size_t>(node)], [&](Value base) -> Name {
-          const ValueInfo& info = program.info(base);
-          if (is_kept(info)) return {info.kind, info.name, -1, -1};
-          return {info.kind, "", program_index, base.id};
-        });
+    return TouchedMemory<Name>(program, program.nodes()[static_cast<size_t>(node)],
+                               [&](Value base) -> Name {
+                                 const ValueInfo& info = program.info(base);
+                                 if (is_kept(info)) return {info.kind, info.name, -1, -1};
+                                 return {info.kind, "", program_index, base.id};
+                               });
   };
   const auto without_frames = [](TouchedMemory<Name> touched) {
     const auto of_frame = [](const Name& name) { return std::get<2>(name) >= 0; };

@@ -68,7 +68,7 @@ class DeviceLanes {
 
   Accelerator& accelerator_;
   std::shared_ptr<Stream> compute_;
-  std::array<Other, kLanes> others_;                       // by lane
+  std::array<Other, kLanes> others_;                        // by lane
   std::map<FrameStep, std::unique_ptr<Event>> outlasting_;  // recorded after the step
   bool captures_ = false;
 };

@@ -11,8 +11,8 @@
 //    second run captures a graph.
 // 3. FramesInFlight::end() notes that the frame waits for its next steps, if there are any.
 //
-// Steps of other lanes than that of computing may be at work when their action has ended. StepsAtWork
-// says which, and the steps of later actions that need their results await them.
+// Steps of other lanes than that of computing may be at work when their action has ended.
+// StepsAtWork says which, and the steps of later actions that need their results await them.
 //
 // hold() only checks and notes what is held: somebody else moves the contents.
 //
@@ -82,7 +82,7 @@ Executor::~Executor() {
   if (host_lanes_ && std::uncaught_exceptions() == 0 && !host_lanes_->is_abandoned()) {
     try {
       host_lanes_->await_all();  // other ranks need what is at work
-    } catch (...) {  // a destructor must not throw; synchronize() reports it
+    } catch (...) {              // a destructor must not throw; synchronize() reports it
       host_lanes_->abandon();
     }
   }
@@ -433,12 +433,11 @@ void Executor::run_nodes_beside(const Piece& piece) {
     const HostLanes::Numbers late_numbers = numbers_of(late);
     for (size_t i = 0; i < kLanes; ++i) awaited[i] = std::max(awaited[i], late_numbers[i]);
     if (beside[static_cast<size_t>(step)] || outlasts(piece, step)) {
-      numbers_[{segment, step}] =
-          host_lanes_->hand_over(lane, {.program = piece.program,
-                                        .frame = piece.frame,
-                                        .node = node_index(piece, step),
-                                        .awaited = awaited,
-                                        .begin = compute_clock_.done()});
+      numbers_[{segment, step}] = host_lanes_->hand_over(lane, {.program = piece.program,
+                                                                .frame = piece.frame,
+                                                                .node = node_index(piece, step),
+                                                                .awaited = awaited,
+                                                                .begin = compute_clock_.done()});
     } else {
       host_lanes_->await(awaited);
       if (lane != Lane::compute) host_lanes_->await(lane);
@@ -447,7 +446,8 @@ void Executor::run_nodes_beside(const Piece& piece) {
     }
     follow_step_at_work(piece, step, late);
   }
-  if (piece.end_step == std::ssize(joins.awaited)) host_lanes_->await(numbers_of_steps(joins.at_end));
+  if (piece.end_step == std::ssize(joins.awaited))
+    host_lanes_->await(numbers_of_steps(joins.at_end));
 }
 
 /// Notes that a step has begun, and that the compute lane has awaited others if it is the lane of
@@ -485,9 +485,9 @@ void Executor::run_on_device(const Piece& piece) {
     lanes_->join_all();
   }
   for (int step = piece.begin_step; step < piece.end_step; ++step) {
-    const auto awaited = at_work_.awaited_by(
-        static_cast<int>(piece.program), static_cast<int>(piece.frame),
-        static_cast<int>(piece.segment), step, lane_of(piece, step));
+    const auto awaited =
+        at_work_.awaited_by(static_cast<int>(piece.program), static_cast<int>(piece.frame),
+                            static_cast<int>(piece.segment), step, lane_of(piece, step));
     follow_step_at_work(piece, step, awaited);
   }
 }
@@ -516,8 +516,7 @@ void Executor::enqueue_step(const Piece& piece, int step) {
 /// Returns the outlasting steps of earlier actions, in all frames, for which a step must wait. A
 /// graph has the waits for all of them, whichever are at work when it is launched.
 std::vector<FrameStep> Executor::late_steps(const Piece& piece, int step) const {
-  const auto& waits =
-      plan_.late_waits[piece.program][piece.segment][static_cast<size_t>(step)];
+  const auto& waits = plan_.late_waits[piece.program][piece.segment][static_cast<size_t>(step)];
   std::vector<FrameStep> result;
   for (const LateWait& wait : waits) {
     const OutlastingStep& of = plan_.outlasting[static_cast<size_t>(wait.outlasting)];

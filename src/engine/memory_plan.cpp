@@ -162,7 +162,7 @@ class Planner {
 
   /// Returns the steps that outlast an action of the list.
   std::vector<OutlastingStep> outlasting_steps(std::span<const ListEntry> list) const {
-    std::set<std::tuple<int, int, int>> found;  // program, segment, step
+    std::set<std::tuple<int, int, int>> found;      // program, segment, step
     std::set<std::tuple<int, int, int, int>> seen;  // program, segment, steps
     for (const ListEntry& entry : list) {
       const auto* const action = std::get_if<Action>(&entry);
@@ -174,9 +174,8 @@ class Planner {
       const int end = std::min(action->steps.end, static_cast<int>(joins.busy_until.size()));
       if (!seen.emplace(action->program, segment, action->steps.begin, end).second) continue;
       for (int step = action->steps.begin; step < end; ++step) {
-        const bool is_other =
-            lane_of(static_cast<size_t>(action->program), static_cast<size_t>(segment), step) !=
-            Lane::compute;
+        const bool is_other = lane_of(static_cast<size_t>(action->program),
+                                      static_cast<size_t>(segment), step) != Lane::compute;
         if (is_other && joins.outlasts(step, end)) found.emplace(action->program, segment, step);
       }
     }
@@ -259,8 +258,8 @@ class Planner {
     for (int i = 0; i < std::ssize(plan_.outlasting); ++i) {
       const OutlastingStep& step = plan_.outlasting[static_cast<size_t>(i)];
       if (step.program != key.program) continue;
-      const int index = lifetimes.nodes[static_cast<size_t>(step.segment_index)]
-                                       [static_cast<size_t>(step.step)];
+      const int index =
+          lifetimes.nodes[static_cast<size_t>(step.segment_index)][static_cast<size_t>(step.step)];
       const Node& node = program.nodes()[static_cast<size_t>(index)];
       const std::vector<Interval> late = timeline_.late_intervals({i, key.frame});
       for (const auto* values : {&node.outputs, &node.inputs}) {
@@ -308,9 +307,9 @@ class Planner {
                                [](const LaneWorkspace& one) { return one.block.bytes; });
       const size_t first = blocks_.size();
       for (LaneWorkspace& one : workspaces) {
-        const auto shared =
-            std::find_if(blocks_.begin() + static_cast<ptrdiff_t>(first), blocks_.end(),
-                         [&](const MemoryBlock& known) { return overlap(known.live, one.block.live); });
+        const auto shared = std::find_if(
+            blocks_.begin() + static_cast<ptrdiff_t>(first), blocks_.end(),
+            [&](const MemoryBlock& known) { return overlap(known.live, one.block.live); });
         frame_blocks_[one.frame].workspaces[one.node] = static_cast<int>(shared - blocks_.begin());
         if (shared == blocks_.end()) {
           blocks_.push_back(std::move(one.block));
@@ -400,8 +399,8 @@ class Planner {
   Timeline timeline_;
   std::vector<MemoryBlock> blocks_;
   std::vector<MemoryBlock> row_blocks_;
-  std::vector<int64_t> expected_rows_;     // by row block
-  std::vector<std::vector<int>> kept_;     // by program, by value: its block, or -1
+  std::vector<int64_t> expected_rows_;  // by row block
+  std::vector<std::vector<int>> kept_;  // by program, by value: its block, or -1
   std::array<std::vector<LaneWorkspace>, kLanes> lane_workspaces_;
   std::vector<FrameBlocks> frame_blocks_;  // in the order of programs and frames
 };

@@ -53,9 +53,9 @@ struct HeldValue {
 struct Situation {
   int program = -1;  ///< -1, as the next two: nothing runs
   int frame = -1;
-  int segment_index = -1;  ///< in ProgramMemory::order
-  int begin_step = 0;      ///< the first of the segment's steps that run
-  int end_step = 0;        ///< the step after the last one
+  int segment_index = -1;             ///< in ProgramMemory::order
+  int begin_step = 0;                 ///< the first of the segment's steps that run
+  int end_step = 0;                   ///< the step after the last one
   std::vector<WaitingFrame> waiting;  ///< ascending
   std::vector<HeldValue> held;        ///< ascending
 

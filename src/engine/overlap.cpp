@@ -21,7 +21,7 @@ namespace {
 
 /// The dependencies between the nodes of a segment, by their index in the written order.
 struct Dependencies {
-  std::vector<std::vector<int>> needed;     // by node: the earlier ones that must come before
+  std::vector<std::vector<int>> needed;      // by node: the earlier ones that must come before
   std::vector<std::vector<int>> dependents;  // by node: the later ones that must come after
 };
 
@@ -227,8 +227,9 @@ class OrderSearch {
 
   /// Takes nodes of other lanes that are free before the compute lane has done `next`.
   void begin_others(int next) {
-    const double until = next < 0 ? compute_time()
-                                  : std::max(compute_time(), available(next)) + seconds_[index(next)];
+    const double until = next < 0
+                             ? compute_time()
+                             : std::max(compute_time(), available(next)) + seconds_[index(next)];
     const std::vector<int> ready(ready_.begin(), ready_.end());
     std::array<bool, kLanes> passed{};  // whether an earlier node of the lane was left
     for (const int node : ready) {

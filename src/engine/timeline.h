@@ -53,10 +53,10 @@ class Timeline {
   struct FrameSpan {
     int begin = 0;
     int end = 0;
-    int running = -1;           // the segment that runs; -1: none
-    int begin_step = 0;         // the first step of that segment that runs
+    int running = -1;            // the segment that runs; -1: none
+    int begin_step = 0;          // the first step of that segment that runs
     std::optional<Moment> next;  // of a frame that waits
-    std::vector<int> held;      // the indices of blocks that are in use whatever runs
+    std::vector<int> held;       // the indices of blocks that are in use whatever runs
 
     bool continues(const FrameSpan& before) const {
       return running < 0 && begin == before.end && running == before.running &&

@@ -56,11 +56,11 @@ bool may_pass(const Program& update, const Node& node, std::span<const Node* con
 /// The steps of a list that use kept values last.
 class LastUses {
  public:
-  LastUses(std::span<const Program* const> programs, const StageList& list)
-      : programs_(programs) {
+  LastUses(std::span<const Program* const> programs, const StageList& list) : programs_(programs) {
     // The passes of the last micro-batch use all that any micro-batch does.
     for (int entry = static_cast<int>(std::ssize(list.entries)) - 1; entry >= 0; --entry) {
-      const auto* const action = std::get_if<StageAction>(&list.entries[static_cast<size_t>(entry)]);
+      const auto* const action =
+          std::get_if<StageAction>(&list.entries[static_cast<size_t>(entry)]);
       if (action == nullptr || !seen_.emplace(action->run.program, action->run.segment).second) {
         continue;
       }
@@ -153,9 +153,8 @@ std::vector<EarlySum> find_early_sums(std::span<const Program* const> programs,
       before.push_back(&node);
     }
   }
-  std::ranges::stable_sort(result, {}, [](const EarlySum& sum) {
-    return std::pair(sum.entry, sum.entry_step);
-  });
+  std::ranges::stable_sort(
+      result, {}, [](const EarlySum& sum) { return std::pair(sum.entry, sum.entry_step); });
   return result;
 }
 
@@ -175,7 +174,8 @@ void put_first(Program& update, std::span<const EarlySum> sums) {
   for (const EarlySum& sum : sums) {
     const int node = steps[static_cast<size_t>(sum.step)];
     for (const Value input : update.nodes()[static_cast<size_t>(node)].inputs) {
-      if (const auto made = maker.find(input.id); made != maker.end()) take(made->second);  // a view
+      if (const auto made = maker.find(input.id); made != maker.end())
+        take(made->second);  // a view
     }
     take(node);
   }
@@ -190,11 +190,11 @@ void begin_sums(StageList& list, std::span<const Program* const> programs, int u
   std::vector<EarlySum> sums = find_early_sums(programs, update, list);
   std::ranges::sort(sums, {}, &EarlySum::step);
   std::map<int, EntryParts> parts;  // by entry
-  std::pair<int, int> at{0, 0};  // where the next sum may begin: an entry, and a step of it
+  std::pair<int, int> at{0, 0};     // where the next sum may begin: an entry, and a step of it
   for (const EarlySum& sum : sums) {
     if (sum.step != list.update_steps) break;  // the sums that begin early are the first steps
-    memory -= result_bytes(update, update.nodes()[static_cast<size_t>(
-                                       nodes[static_cast<size_t>(sum.step)])]);
+    memory -= result_bytes(
+        update, update.nodes()[static_cast<size_t>(nodes[static_cast<size_t>(sum.step)])]);
     if (memory < 0) break;
     at = std::max(at, {sum.entry, sum.entry_step + 1});
     const auto action_at = [&]() -> StageAction* {
@@ -203,8 +203,8 @@ void begin_sums(StageList& list, std::span<const Program* const> programs, int u
                  : nullptr;
     };
     const auto step_count = [&](const StageAction& action) {
-      return std::ssize(segment_nodes(*programs[static_cast<size_t>(action.run.program)],
-                                      action.run.segment));
+      return std::ssize(
+          segment_nodes(*programs[static_cast<size_t>(action.run.program)], action.run.segment));
     };
     while (at.first < std::ssize(list.entries)) {
       const StageAction* const action = action_at();
@@ -214,9 +214,8 @@ void begin_sums(StageList& list, std::span<const Program* const> programs, int u
     StageAction* const action = action_at();
     if (action == nullptr) break;
     parts.try_emplace(at.first, *action)
-        .first->second.insert(at.second,
-                              {.program = update_number,
-                               .steps = {.begin = sum.step, .end = sum.step + 1}});
+        .first->second.insert(at.second, {.program = update_number,
+                                          .steps = {.begin = sum.step, .end = sum.step + 1}});
     ++list.update_steps;
   }
   for (auto& [entry, of_entry] : parts) of_entry.end();

@@ -19,6 +19,7 @@
 #include "plan/explain_attention.h"
 #include "plan/explain_held.h"
 #include "plan/explain_memory.h"
+#include "plan/explain_overlap.h"
 #include "plan/explain_rows.h"
 #include "program/label_rules.h"
 
@@ -214,6 +215,7 @@ std::string explain(const RunConfig& config, const StepPlan& plan, const Explain
   }
   if (options.types) text += "\n" + dims_in_words(rows);
   text += "\n" + totals_table(config, plan, rows);
+  if (several_ranks) text += "\n" + overlap_table(overlap_account(config, plan));
   text += "\n" + memory_table(plan);
   if (plan.memory.peak_node >= 0) {
     const Program& program = *plan.programs.list()[static_cast<size_t>(plan.memory.peak_program)];
@@ -297,6 +299,9 @@ std::string explain_json(const RunConfig& config, const StepPlan& plan, const Fi
                    {"memory", memory_json(plan)}};
   if (OrderedJson attention = attention_json(config); !attention.empty()) {
     json["attention"] = std::move(attention);
+  }
+  if (plan.mesh_rank().mesh.ranks() > 1) {
+    json["overlap"] = overlap_json(overlap_account(config, plan));
   }
   if (fit != nullptr) json["fit"] = fit_json(*fit);
   if (!phases.empty()) json["phases"] = phases_json(phases);

@@ -25,6 +25,8 @@ struct ExplainOptions {
 /// - if attention is compressed, a comparison with plain attention (explain_attention.h);
 /// - every operation of a step: its block, shape, FLOPs and bytes, and whether its results are kept
 ///   for the backward pass, recomputed there, or results of the run (explain_rows.h);
+/// - with several ranks, what of their communication runs beside what, and what stays exposed and
+///   why (explain_overlap.h);
 /// - totals: parameters, FLOPs per token, bytes sent by axis, memory;
 /// - the memory that the rank reserves, by what it is for (explain_memory.h).
 std::string explain(const RunConfig& config, const StepPlan& plan, const ExplainOptions& options);
@@ -36,8 +38,8 @@ std::string explain_fit(const RunConfig& config, const StepPlan& plan);
 
 /// Returns the content of explain() as JSON, with every layer and all types, but without views:
 /// {"layout": {...}, "held": [...], "operations": [...], "totals": {...}, "memory": {...}}. It has
-/// "attention" only if attention is compressed, "fit" only if `fit` is given, "phases" only if
-/// `phases` are, and "pipeline" only if `stages` are.
+/// "overlap" only with several ranks, "attention" only if attention is compressed, "fit" only if
+/// `fit` is given, "phases" only if `phases` are, and "pipeline" only if `stages` are.
 std::string explain_json(const RunConfig& config, const StepPlan& plan, const Fit* fit = nullptr,
                          std::span<const PhaseAccount> phases = {},
                          const StagesAccount* stages = nullptr);

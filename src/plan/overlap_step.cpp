@@ -70,9 +70,9 @@ double nominal_seconds(const Program& program, const Node& node) {
 }
 
 StepOverlap step_overlap(const RunConfig& config) {
-  StepOverlap result{.options = {.seconds = nominal_seconds,
-                                 .memory = config.parallel.overlap_memory.count},
-                     .times = "nominal rates"};
+  StepOverlap result{
+      .options = {.seconds = nominal_seconds, .memory = config.parallel.overlap_memory.count},
+      .times = "nominal rates"};
   const std::string& path = config.run.hardware;
   if (path.empty()) return result;
   const Hardware hardware = read_hardware(path);

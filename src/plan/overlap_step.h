@@ -27,10 +27,10 @@ struct StepOverlap {
 StepOverlap step_overlap(const RunConfig& config);
 
 /// Puts the nodes of each chunk and its evaluation into such an order, and lets the lists of steps
-/// begin the update's sums early (see overlap() and begin_sums()). Programs of one rank stay as they
-/// are. `programs_of` returns the step's programs of another rank, before they were overlapped. It
-/// is called if ranks of a stage may hold pieces of different sizes: all of them then take the order
-/// of the first one.
+/// begin the update's sums early (see overlap() and begin_sums()). Programs of one rank stay as
+/// they are. `programs_of` returns the step's programs of another rank, before they were
+/// overlapped. It is called if ranks of a stage may hold pieces of different sizes: all of them
+/// then take the order of the first one.
 void overlap(StepPrograms& programs, const OverlapOptions& options,
              const std::function<StepPrograms(int rank)>& programs_of);
 

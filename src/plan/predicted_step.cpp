@@ -24,25 +24,27 @@ class LaneClocks {
         at_work_(plan_.outlasting, plan_.late_waits),
         seconds_(seconds) {}
 
-  PredictedStep run(std::span<const ListEntry> list) {
-    const double begin = compute();
+  /// Predicts the second of three steps: what is at work when it ends may go on in the third.
+  PredictedStep predict(std::span<const ListEntry> step) {
+    run(step);
     calls_.clear();
-    call_of_.clear();
     computed_.clear();
-    for (const ListEntry& entry : list) {
-      if (const auto* const action = std::get_if<Action>(&entry)) run(*action);
+    const double begin = compute();
+    run(step);
+    PredictedStep result{.seconds = compute() - begin, .calls = {}};
+    const size_t calls = calls_.size();
+    run(step);
+    for (size_t i = 0; i < calls; ++i) {
+      note_beside(calls_[i]);
+      result.calls.push_back(std::move(calls_[i].predicted));
     }
-    PredictedStep step{.seconds = compute() - begin, .calls = {}};
-    for (Call& call : calls_) {
-      note_beside(call);
-      step.calls.push_back(std::move(call.predicted));
-    }
-    return step;
+    return result;
   }
 
  private:
   struct Call {
     PredictedCall predicted;
+    Lane lane;
     double begin = 0;
     double end = 0;
   };
@@ -57,6 +59,12 @@ class LaneClocks {
 
   double& time(Lane lane) { return times_[static_cast<size_t>(lane)]; }
   double& compute() { return time(Lane::compute); }
+
+  void run(std::span<const ListEntry> list) {
+    for (const ListEntry& entry : list) {
+      if (const auto* const action = std::get_if<Action>(&entry)) run(*action);
+    }
+  }
 
   void run(const Action& action) {
     const ProgramMemory& memory = plan_.programs[static_cast<size_t>(action.program)];
@@ -91,13 +99,13 @@ class LaneClocks {
         double begin = std::max(time(lane), compute());
         for (const Key& other : awaited) begin = std::max(begin, done(other));
         time(lane) = begin + seconds;
-        call_of_[{action.program, frame, segment, step}] = calls_.size();
         done_[{action.program, frame, segment, step}] = time(lane);
         calls_.push_back({.predicted = {.program = &program,
                                         .node = &node,
                                         .seconds = seconds,
                                         .exposed = 0,
                                         .beside = {}},
+                          .lane = lane,
                           .begin = begin,
                           .end = time(lane)});
         at_work_.begin(action.program, frame, segment, step);
@@ -128,28 +136,41 @@ class LaneClocks {
     for (const StepAtWork step : steps) at_work_.end(step);
   }
 
-  /// Lets the compute lane wait; the wait counts for the call that ends last.
+  /// Lets the compute lane wait. The wait counts for the calls that the lane of the last one makes
+  /// meanwhile.
   void await(const std::vector<Key>& keys) {
-    const auto last = std::ranges::max_element(
-        keys, {}, [&](const Key& key) { return done(key); });
+    const auto last = std::ranges::max_element(keys, {}, [&](const Key& key) { return done(key); });
     if (last == keys.end() || done(*last) <= compute()) return;
-    const auto call = call_of_.find(*last);  // none if it is of the step before
-    if (call != call_of_.end()) {
-      calls_[call->second].predicted.exposed += done(*last) - compute();
+    const double end = done(*last);
+    const Lane lane = lane_of(*last);
+    for (auto call = calls_.rbegin(); call != calls_.rend(); ++call) {
+      if (call->lane != lane) continue;
+      if (call->end <= compute()) break;
+      call->predicted.exposed +=
+          std::max(0.0, std::min(call->end, end) - std::max(call->begin, compute()));
     }
-    compute() = done(*last);
+    compute() = end;
+  }
+
+  Lane lane_of(const Key& key) const {
+    const auto [program, frame, segment, step] = key;
+    const std::vector<int>& nodes =
+        plan_.programs[static_cast<size_t>(program)].nodes[static_cast<size_t>(segment)];
+    const int node = nodes[static_cast<size_t>(step)];
+    return programs_[static_cast<size_t>(program)]
+        ->nodes()[static_cast<size_t>(node)]
+        .operation->lane();
   }
 
   /// Notes what the compute lane has computed during a call.
   void note_beside(Call& call) const {
-    auto computed = std::ranges::lower_bound(computed_, call.begin, std::ranges::less_equal(),
-                                             &Computed::end);
+    auto computed =
+        std::ranges::lower_bound(computed_, call.begin, std::ranges::less_equal(), &Computed::end);
     for (; computed != computed_.end() && computed->begin < call.end; ++computed) {
-      const double both =
-          std::min(computed->end, call.end) - std::max(computed->begin, call.begin);
+      const double both = std::min(computed->end, call.end) - std::max(computed->begin, call.begin);
       if (both <= 0) continue;
-      const std::string name = fmt::format("{} of {}", computed->node->operation->name(),
-                                           word(computed->node->block));
+      const std::string name =
+          fmt::format("{} of {}", computed->node->operation->name(), word(computed->node->block));
       call.predicted.beside[name] += both;
     }
   }
@@ -160,9 +181,8 @@ class LaneClocks {
   const SecondsOfNode& seconds_;
   std::array<double, kLanes> times_{};
   std::map<Key, double> done_;
-  std::vector<Call> calls_;         // of the step
-  std::map<Key, size_t> call_of_;   // by the latest run of a step: its index in calls_
-  std::vector<Computed> computed_;  // of the step
+  std::vector<Call> calls_;         // from the second step on
+  std::vector<Computed> computed_;  // likewise
 };
 
 }  // namespace
@@ -177,9 +197,7 @@ PredictedStep predict_step(const StepPrograms& programs, int micro_batches, cons
   // The list for the plan has all programs, whether the step runs them or not.
   std::vector<ListEntry> all = programs.actions();
   all.insert(all.end(), step.begin(), step.end());
-  LaneClocks clocks(programs.list(), all, target, seconds);
-  clocks.run(step);
-  return clocks.run(step);
+  return LaneClocks(programs.list(), all, target, seconds).predict(step);
 }
 
 }  // namespace tessera

@@ -147,8 +147,8 @@ PipelineSchedule StepPrograms::step_schedule(int set, int micro_batches) const {
 }
 
 StageList StepPrograms::step_list(int set, int micro_batches, bool begins_sums) const {
-  StageList result = stage_list(step_schedule(set, micro_batches),
-                                start.mesh().stage(start.rank()), chunk_programs(*this, set));
+  StageList result = stage_list(step_schedule(set, micro_batches), start.mesh().stage(start.rank()),
+                                chunk_programs(*this, set));
   if (overlap_memory && begins_sums) {
     tessera::begin_sums(result, list(), update_number(), *overlap_memory);
   }
@@ -187,8 +187,7 @@ std::vector<ListEntry> StepPrograms::actions() const {
   const auto add_step = [&](const StageList& list) {
     add_whole(start_number());
     add(list);
-    result.emplace_back(
-        Action{.program = update_number(), .steps = {.begin = list.update_steps}});
+    result.emplace_back(Action{.program = update_number(), .steps = {.begin = list.update_steps}});
   };
   add_whole(rounding_number());
   for (int set = 0; set < std::ssize(sets); ++set) {
@@ -320,8 +319,9 @@ StepPrograms written_programs(const RunConfig& config, const MeshRank& mesh_rank
 StepPrograms step_programs(const RunConfig& config, const MeshRank& mesh_rank) {
   StepPrograms programs = written_programs(config, mesh_rank);
   if (config.parallel.overlap && mesh_rank.mesh.ranks() > 1) {
-    overlap(programs, step_overlap(config).options,
-            [&](int rank) { return written_programs(config, {mesh_rank.mesh, rank}); });
+    overlap(programs, step_overlap(config).options, [&](int rank) {
+      return written_programs(config, {mesh_rank.mesh, rank});
+    });
   }
   return programs;
 }

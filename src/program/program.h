@@ -140,7 +140,8 @@ class Program {
   Value find(std::string_view name) const;
 
   /// Puts the nodes into another order, in which they run from now on. `order` has their indices.
-  /// Throws InternalError unless it has each of them once, and each value is made before it is used.
+  /// Throws InternalError unless it has each of them once, and each value is made before it is
+  /// used.
   void reorder(std::span<const int> order);
 
   /// Returns the specs of these values, in the same order.

@@ -100,8 +100,8 @@ TimedStep TimedRank::run(double ahead) {
     wait(seconds - seconds_of_nodes);
   });
   result.list_end = now();
-  executor_.run({.program = plan_.programs.update_number(),
-                 .steps = {.begin = list_.update_steps}});
+  executor_.run(
+      {.program = plan_.programs.update_number(), .steps = {.begin = list_.update_steps}});
   result.end = now();
   return result;
 }

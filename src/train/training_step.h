@@ -133,9 +133,9 @@ class TrainingStep {
   Executor& executor_;
   const ParameterStore& store_;
   StageRunner runner_;
-  StageList list_;                   // of the last number of micro-batches
+  StageList list_;  // of the last number of micro-batches
   bool begins_sums_ = true;
-  bool list_begins_sums_ = true;  // whether list_ does
+  bool list_begins_sums_ = true;     // whether list_ does
   std::vector<BatchInputs> inputs_;  // by chunk
   Trace* trace_ = nullptr;
   std::function<void(const BegunRun& run)> inputs_written_;

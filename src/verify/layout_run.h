@@ -11,8 +11,8 @@
 #include "comm/in_process/world.h"
 #include "data/loader.h"
 #include "model/chunk.h"
-#include "plan/overlap_step.h"
 #include "pipeline/schedule.h"
+#include "plan/overlap_step.h"
 #include "state/optimizer_config.h"
 #include "state/shard_config.h"
 #include "train/training_step.h"
@@ -70,8 +70,8 @@ struct LayoutTrial {
   bool streams = false;   ///< keep all values of the first step's micro-batches
   int micro_batches = 2;  ///< of a step
   /// How the programs of several ranks overlap, as in training; none: not at all.
-  std::optional<OverlapOptions> overlap = OverlapOptions{.seconds = nominal_seconds,
-                                                         .memory = int64_t{512} << 20};
+  std::optional<OverlapOptions> overlap =
+      OverlapOptions{.seconds = nominal_seconds, .memory = int64_t{512} << 20};
 };
 
 /// The results of one step. All ranks have the same.

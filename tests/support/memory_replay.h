@@ -162,14 +162,14 @@ class MemoryReplay {
 
   /// Ends what a step waits for, and what those steps have waited for.
   void end_awaited_by(const Step& step) {
-    const Joins& joins = plan_.programs[static_cast<size_t>(step.program)]
-                             .joins[static_cast<size_t>(step.segment)];
+    const Joins& joins =
+        plan_.programs[static_cast<size_t>(step.program)].joins[static_cast<size_t>(step.segment)];
     for (const int awaited : joins.awaited[static_cast<size_t>(step.step)]) {
       if (awaited >= 0) end_up_to({step.program, step.frame, step.segment, awaited});
     }
-    const auto& late = plan_.late_waits[static_cast<size_t>(step.program)]
-                                       [static_cast<size_t>(step.segment)]
-                                       [static_cast<size_t>(step.step)];
+    const auto& late =
+        plan_.late_waits[static_cast<size_t>(step.program)][static_cast<size_t>(step.segment)]
+                        [static_cast<size_t>(step.step)];
     for (const LateWait& wait : late) {
       const OutlastingStep& of = plan_.outlasting[static_cast<size_t>(wait.outlasting)];
       const std::set<Step> pending = pending_;
@@ -194,9 +194,9 @@ class MemoryReplay {
   void end(const Step& step) {
     if (pending_.erase(step) == 0) return;
     const auto p = static_cast<size_t>(step.program);
-    check_operands(step.program, step.frame,
-                   plan_.programs[p].nodes[static_cast<size_t>(step.segment)]
-                                          [static_cast<size_t>(step.step)]);
+    check_operands(
+        step.program, step.frame,
+        plan_.programs[p].nodes[static_cast<size_t>(step.segment)][static_cast<size_t>(step.step)]);
     end_awaited_by(step);
   }
 
@@ -282,7 +282,7 @@ class MemoryReplay {
   const MemoryPlan& plan_;
   std::vector<int> owners_;  // by line
   std::map<Owner, int> numbers_;
-  std::set<Step> pending_;  // of other lanes, which the compute lane has not awaited
+  std::set<Step> pending_;              // of other lanes, which the compute lane has not awaited
   std::set<std::pair<int, int>> made_;  // by the segment that runs: programs and ids of values
   std::vector<std::string> lost_;
 };
