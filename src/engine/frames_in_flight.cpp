@@ -64,8 +64,9 @@ Situation FramesInFlight::begin(const Action& action, int frame) {
   if (begins_frame(action, frame)) {
     begin_anew(key);
   } else {
+    const Moment expected{segment, action.steps.begin};
     TESSERA_CHECK(
-        found != frames_.end() && found->second.next == Moment(segment, action.steps.begin) &&
+        found != frames_.end() && found->second.next == expected &&
             found->second.micro_batch == action.micro_batch,
         "step {} of the segment {} of micro-batch {} of program {} does not follow the one before",
         action.steps.begin, word(action.segment), action.micro_batch, action.program);
