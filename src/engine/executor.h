@@ -36,8 +36,8 @@ struct FiniteCheck {
 class Executor {
  public:
   /// Reserves the arena and zeroes it. Throws Error if the system cannot reserve it. `given` has
-  /// the memory of the kept values that the plan left out. The programs and the runtime must
-  /// outlive the executor.
+  /// the memory of the kept values that the plan left out: their owner calls synchronize() before
+  /// it reads or writes them. The programs and the runtime must outlive the executor.
   Executor(std::vector<const Program*> programs, MemoryPlan plan, Runtime& runtime,
            const GivenTensors& given = {});
   /// Also plans the memory of the programs, for this list (see plan_memory()).
@@ -45,8 +45,9 @@ class Executor {
            const GivenTensors& given = {});
   Executor(std::vector<const Program*> programs, std::span<const Action> actions, Runtime& runtime,
            const GivenTensors& given = {});
-  /// Waits for an accelerator, and for other lanes after an error: they may still use the memory
-  /// that is freed here.
+  /// Waits for an accelerator and for other lanes: they may still use the memory that is freed
+  /// here, and other ranks need what the lanes do. After an error, lanes leave out what has not
+  /// begun.
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;

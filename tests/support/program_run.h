@@ -107,6 +107,7 @@ class ProgramRun {
       upload(bytes_of(found->second), executor_->tensor(input));
     }
     executor_->run({.segment = segment});
+    executor_->synchronize();                    // the caller has the tensors
     for (const Node& node : program_.nodes()) {  // views too, which no segment has
       const bool backward = node.phase == Phase::backward || node.phase == Phase::recompute;
       if (backward != (segment == Segment::backward)) continue;
