@@ -345,7 +345,7 @@ Executor::Piece Executor::begin_action(const Action& action, int frame_index) {
   if (in_flight_.begins_frame(action, frame_index)) {
     await(at_work_.of_frame(action.program, frame_index));
   }
-  const Situation situation = in_flight_.begin(action, frame_index);
+  const Situation& situation = in_flight_.begin(action, frame_index);
   const auto planned = plan_.situations.find(situation);
   TESSERA_CHECK(planned != plan_.situations.end(),
                 "the segment {} of micro-batch {} of program {} was not planned for the {} frames "

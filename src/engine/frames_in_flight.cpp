@@ -40,15 +40,18 @@ void FramesInFlight::begin_anew(FrameKey key) {
   held_.erase(first, last);
 }
 
-Situation FramesInFlight::situation(std::optional<FrameKey> running) const {
-  Situation result;
+void FramesInFlight::note_situation(std::optional<FrameKey> running) {
+  Situation& result = situation_;
+  result.program = result.frame = result.segment_index = -1;
+  result.begin_step = result.end_step = 0;
+  result.waiting.clear();
+  result.held.clear();
   for (const auto& [key, frame] : frames_) {
     const bool waits =
         frame.next > Moment{} && frame.next.segment < std::ssize(memory(key.program).order);
     if (waits && key != running) result.waiting.push_back({key.program, key.frame, frame.next});
   }
   for (const auto& [value, state] : held_) result.held.push_back(value);
-  return result;
 }
 
 bool FramesInFlight::begins_frame(const Action& action, int frame) const {
@@ -57,7 +60,7 @@ bool FramesInFlight::begins_frame(const Action& action, int frame) const {
          (found == frames_.end() || found->second.next > Moment{});
 }
 
-Situation FramesInFlight::begin(const Action& action, int frame) {
+const Situation& FramesInFlight::begin(const Action& action, int frame) {
   const FrameKey key{action.program, frame};
   const int segment = segment_index(action);
   const auto found = frames_.find(key);
@@ -85,7 +88,8 @@ Situation FramesInFlight::begin(const Action& action, int frame) {
   }
   if (found != frames_.end()) running_ = frames_.extract(found);
   readable_.reset();
-  Situation result = situation(key);
+  note_situation(key);
+  Situation& result = situation_;
   result.program = key.program;
   result.frame = key.frame;
   result.segment_index = segment;
@@ -132,7 +136,8 @@ std::optional<Situation> FramesInFlight::follow(const Hold& hold, int frame) {
   }
   if (!takes_memory) return {};
   readable_.reset();
-  return situation({});
+  note_situation({});
+  return situation_;
 }
 
 void FramesInFlight::begin_hold(const Hold& hold, FrameKey key, Value value) {

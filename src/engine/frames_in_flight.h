@@ -28,10 +28,10 @@ class FramesInFlight {
 
   /// Returns whether an action begins a frame, for the first time or anew.
   bool begins_frame(const Action& action, int frame) const;
-  /// Begins an action in a frame and returns its situation. The frame's first steps may come again:
-  /// the frame then begins anew. Throws InternalError if the steps do not follow those before them,
-  /// or if one of their segment's inputs is still held.
-  Situation begin(const Action& action, int frame);
+  /// Begins an action in a frame and returns its situation, until the next call. The frame's first
+  /// steps may come again: the frame then begins anew. Throws InternalError if the steps do not
+  /// follow those before them, or if one of their segment's inputs is still held.
+  const Situation& begin(const Action& action, int frame);
   /// Ends the action that was begun last: its frame waits, unless its last step has run.
   void end(const Action& action, int frame);
 
@@ -73,8 +73,9 @@ class FramesInFlight {
   void end_hold(const Hold& hold, FrameKey key, Value value);
   /// Returns whether an output of the program is in memory, after the segment that made it.
   bool is_in_memory(const Hold& hold, FrameKey key, Value output) const;
-  /// Returns what waits and what is held, apart from the values that a running frame has.
-  Situation situation(std::optional<FrameKey> running) const;
+  /// Sets situation_ to what waits and what is held, apart from the values that a running frame
+  /// has.
+  void note_situation(std::optional<FrameKey> running);
 
   std::span<const Program* const> programs_;
   std::span<const ProgramMemory> memory_;
@@ -82,6 +83,7 @@ class FramesInFlight {
   std::map<FrameKey, Frame>::node_type
       running_;  // memory of an entry of `frames_`, to be used again
   std::map<HeldValue, HoldState> held_;
+  Situation situation_;  // a member, so that an action takes no memory
   std::optional<Readable> readable_;
 };
 

@@ -32,8 +32,15 @@ std::set<KeptName> kept_values(const Program& program, const Node& node) {
   return result;
 }
 
+bool sums_gradients(const Program& update, const Node& node) {
+  return std::ranges::any_of(node.operation->updated_inputs(), [&](int input) {
+    const Value changed = node.inputs[static_cast<size_t>(input)];
+    return update.info(update.base(changed)).kind == ValueKind::main_gradient;
+  });
+}
+
 bool may_be_early(const Program& update, const Node& node) {
-  if (node.operation->lane() != Lane::reductions) return false;
+  if (node.operation->lane() != Lane::reductions || !sums_gradients(update, node)) return false;
   const Axis pipeline = update.mesh().pipeline();
   const auto crosses_stages = [&](const std::vector<Axis>& axes) {
     return std::ranges::find(axes, pipeline) != axes.end() && update.mesh().size(pipeline) > 1;

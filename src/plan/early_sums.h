@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-/// A sum of the update that may begin before the update does: it reads nothing but what is kept
-/// between actions, such as main gradients. Its calls are of ranks of one stage.
+/// A sum of main gradients that may begin before the update does: it reads nothing but what is kept
+/// between actions. Its calls are of ranks of one stage, all of which have it.
 struct EarlySum {
   int step = 0;  ///< of the update
   /// The last step of the list that changes what the sum reads: the index of an entry, and a step
