@@ -191,7 +191,7 @@ class MemoryReplay {
     }
   }
 
-  void end(const Step& step) {
+  void end(Step step) {  // a copy: it may be one of pending_
     if (pending_.erase(step) == 0) return;
     const auto p = static_cast<size_t>(step.program);
     check_operands(

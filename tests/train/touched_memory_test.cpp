@@ -146,7 +146,7 @@ INSTANTIATE_TEST_SUITE_P(
 void expect_arenas_of_stages(std::vector<std::string> keys) {
   const SmallPages small;
   keys.insert(keys.end(), {"parallel.pipeline=3", "model.layers=6", "model.balance_form=\"layer\"",
-                           "train.evaluate_every=1"});
+                           "train.evaluate_every=1", "run.hardware=\"\""});
   const RunConfig config = config_with(keys);
   const Mesh mesh = mesh_of(config, 3);
   const std::vector<StepPlan> plans = plans_of_ranks(config, mesh);
