@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "program/is_kept.h"
 
 namespace tessera {
 namespace {
@@ -58,10 +59,6 @@ struct TouchedMemory {
   std::set<Name> written;
   std::set<Name> all;  // written or read
 };
-
-bool is_kept(const ValueInfo& info) {
-  return info.kind != ValueKind::input && info.kind != ValueKind::computed;
-}
 
 /// Finds the joins of a segment. A step knows, of each lane, the last step that is done before it
 /// begins. It knows what the steps know that it awaits.

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -202,6 +203,8 @@ class Executor {
   bool outlasts(const Piece& piece, int step) const;
   /// Makes the compute lane await outlasting steps.
   void await(std::span<const StepAtWork> steps);
+  /// Makes it await those that are at work and not among `planned`.
+  void await_unexpected(const std::set<StepAtWork>& planned);
   /// Makes it await those that use the tensor's memory.
   void await_users_of(const Tensor& tensor);
   /// Waits on the processor until they are done; they count as at work all the same.
@@ -243,6 +246,8 @@ class Executor {
   /// `is_beside_compute` is as in Execution.
   void run_node(size_t program_index, size_t frame_index, size_t node_index, Stream* stream,
                 bool is_beside_compute = false);
+  /// Returns whether two tensors have memory in common.
+  static bool share_memory(const Tensor& a, const Tensor& b);
   /// Zeroes the outputs that have memory of their own, so that checks and observers see zeros in
   /// the rows that a run does not use.
   static void clear_outputs(const Operands& operands, Stream* stream);

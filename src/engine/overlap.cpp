@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "program/is_kept.h"
 #include "tensor/alignment.h"
 
 namespace tessera {
@@ -31,8 +32,7 @@ using Memory = std::tuple<ValueKind, std::string, int>;
 Memory memory_of(const Program& program, Value value) {
   const Value base = program.base(value);
   const ValueInfo& info = program.info(base);
-  const bool is_kept = info.kind != ValueKind::input && info.kind != ValueKind::computed;
-  if (is_kept) return {info.kind, info.name, -1};
+  if (is_kept(info)) return {info.kind, info.name, -1};
   return {info.kind, "", base.id};
 }
 

@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "base/error.h"
+#include "program/is_kept.h"
 #include "tensor/alignment.h"
 
 namespace tessera {
@@ -15,10 +16,6 @@ namespace {
 
 /// The kind and the name of a value that is kept between actions, which all programs share.
 using KeptName = std::pair<ValueKind, std::string>;
-
-bool is_kept(const ValueInfo& info) {
-  return info.kind != ValueKind::input && info.kind != ValueKind::computed;
-}
 
 /// Returns the kept values that a node reads or writes.
 std::set<KeptName> kept_values(const Program& program, const Node& node) {

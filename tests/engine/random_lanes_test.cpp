@@ -65,6 +65,24 @@ void run_delayed(World& world, const Mesh& mesh, uint64_t seed,
   });
 }
 
+/// A rank's runtimes on the processor and on an emulated device. Each has communicators of its own.
+struct BothTargets {
+  BothTargets(World& world, const Mesh& mesh, RankGroups& groups)
+      : device_groups(
+            mesh, groups.rank(),
+            [&world, rank = groups.rank()](std::span<const int> ranks, std::string_view lane) {
+              return world.group(rank, ranks, fmt::format("{} of devices", lane));
+            }) {
+    device_groups.use_devices(*device.accelerator(), std::chrono::minutes(1));
+    host.join(groups);
+    device.join(device_groups);
+  }
+
+  Runtime host{host_target(1)};
+  Runtime device = testing::make_runtime(host_target(1), testing::Emulation{.lanes = 32});
+  RankGroups device_groups;
+};
+
 /// Returns the number of programs of a test: few, or as many as TESSERA_ROUNDS says.
 int rounds(int few) {
   const char* const wanted = std::getenv("TESSERA_ROUNDS");
@@ -166,15 +184,7 @@ TEST(RandomLanes, HaveTheBitsOfOneNodeAfterTheOtherInPartsThatAlternate) {
   const int pairs = rounds(150);
   std::atomic<int> outlasting = 0;  // actions after which steps may be at work
   run_delayed(world, mesh, 4, [&](RankGroups& groups) {
-    Runtime host(host_target(1));
-    Runtime device = testing::make_runtime(host_target(1), testing::Emulation{.lanes = 32});
-    RankGroups device_groups(
-        mesh, groups.rank(), [&](std::span<const int> ranks, std::string_view lane) {
-          return world.group(groups.rank(), ranks, fmt::format("{} of devices", lane));
-        });
-    device_groups.use_devices(*device.accelerator(), std::chrono::minutes(1));
-    host.join(groups);
-    device.join(device_groups);
+    BothTargets targets(world, mesh, groups);
     for (int i = 0; i < pairs; ++i) {
       const auto seed = static_cast<uint64_t>(i);
       Program first(mesh, groups.rank()), second(mesh, groups.rank());
@@ -197,13 +207,13 @@ TEST(RandomLanes, HaveTheBitsOfOneNodeAfterTheOtherInPartsThatAlternate) {
       {
         std::vector<Action> thrice;
         for (int r = 0; r < 3; ++r) thrice.insert(thrice.end(), actions.begin(), actions.end());
-        const MemoryPlan plan = plan_memory(programs, actions, host.target());
+        const MemoryPlan plan = plan_memory(programs, actions, targets.host.target());
         ASSERT_THAT(testing::MemoryReplay(programs, plan).run(thrice), ::testing::IsEmpty())
             << "programs " << i;
       }
-      const std::vector<float> in_turn = run(host, true);
-      ASSERT_EQ(run(host, false), in_turn) << "programs " << i;
-      if (i % 5 == 0) ASSERT_EQ(run(device, false), in_turn) << "programs " << i;
+      const std::vector<float> in_turn = run(targets.host, true);
+      ASSERT_EQ(run(targets.host, false), in_turn) << "programs " << i;
+      if (i % 5 == 0) ASSERT_EQ(run(targets.device, false), in_turn) << "programs " << i;
     }
   });
   EXPECT_GT(outlasting, pairs);
@@ -213,15 +223,7 @@ TEST(RandomLanes, HaveTheBitsOfTheProcessorOnDevices) {
   const Mesh mesh({.tensor = 2});
   World world(mesh.ranks());
   run_delayed(world, mesh, 2, [&](RankGroups& groups) {
-    Runtime host(host_target(1));
-    Runtime device = testing::make_runtime(host_target(1), testing::Emulation{.lanes = 32});
-    RankGroups device_groups(
-        mesh, groups.rank(), [&](std::span<const int> ranks, std::string_view lane) {
-          return world.group(groups.rank(), ranks, fmt::format("{} of devices", lane));
-        });
-    device_groups.use_devices(*device.accelerator(), std::chrono::minutes(1));
-    host.join(groups);
-    device.join(device_groups);
+    BothTargets targets(world, mesh, groups);
     for (int i = 0; i < 40; ++i) {
       Program program(mesh, groups.rank());
       Builder builder(program);
@@ -230,7 +232,7 @@ TEST(RandomLanes, HaveTheBitsOfTheProcessorOnDevices) {
         Executor executor({&program}, std::array{testing::kWholeProgram}, runtime);
         return results(program, executor);
       };
-      ASSERT_EQ(run(device), run(host)) << "program " << i;
+      ASSERT_EQ(run(targets.device), run(targets.host)) << "program " << i;
     }
   });
 }
