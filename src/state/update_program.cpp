@@ -13,6 +13,7 @@
 #include "ops/update/adamw.h"
 #include "ops/update/clip.h"
 #include "ops/update/kept_values.h"
+#include "ops/update/muon_measures.h"
 #include "program/builder.h"
 #include "state/gradient_squares.h"
 #include "state/muon_program.h"
