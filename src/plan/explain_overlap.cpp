@@ -1,7 +1,9 @@
 #include "plan/explain_overlap.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <list>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,8 +17,11 @@
 namespace tessera {
 namespace {
 
+constexpr std::string_view kMessages = "messages of ";
+
 /// A row's key: the axes, and the operation with its block.
 using RowKey = std::pair<std::string, std::string>;
+using Rows = std::map<RowKey, PredictedSeconds>;
 
 RowKey key_of(const PredictedCall& call) {
   const Node& node = *call.node;
@@ -32,26 +37,59 @@ RowKey key_of(const PredictedCall& call) {
   return {join(names, "+"), fmt::format("{} of {}", node.operation->name(), word(node.block))};
 }
 
-std::map<RowKey, double> exposed_by_row(const PredictedStep& step) {
-  std::map<RowKey, double> result;
-  for (const PredictedCall& call : step.calls) result[key_of(call)] += call.exposed;
+/// A predicted step, with the rows of the rank that is explained.
+struct Predicted {
+  double seconds = 0;
+  double computing = 0;
+  Rows rows;
+};
+
+void add(PredictedSeconds& sum, const PredictedSeconds& times) {
+  sum.calls += times.calls;
+  sum.seconds += times.seconds;
+  sum.exposed += times.exposed;
+  sum.waiting += times.waiting;
+  for (const auto& [name, beside] : times.beside) sum.beside[name] += beside;
+}
+
+/// Predicts a step. `of_rank` are the programs of the rank that is explained, if they are known.
+Predicted predict(const RunConfig& config, const MeshRank& mesh_rank, const StepSeconds& seconds,
+                  const StepPrograms* of_rank = nullptr) {
+  const Mesh& mesh = mesh_rank.mesh;
+  const std::array axes{mesh.pipeline()};
+  std::list<StepPrograms> others;
+  std::vector<const StepPrograms*> stages;
+  for (const int rank : mesh.group(mesh_rank.rank, axes)) {
+    const bool is_known = rank == mesh_rank.rank && of_rank != nullptr;
+    stages.push_back(is_known ? of_rank
+                              : &others.emplace_back(step_programs(config, {mesh, rank})));
+  }
+  const PredictedStep step = predict_step(config, stages, run_target(config), seconds);
+  const PredictedStage& stage = step.stages[static_cast<size_t>(mesh.stage(mesh_rank.rank))];
+  Predicted result{.seconds = step.seconds, .computing = stage.computing, .rows = {}};
+  for (const PredictedCall& call : stage.calls) {
+    const RowKey key = key_of(call);
+    // The rest is work of a lane that calls no other rank.
+    if (!key.first.empty()) add(result.rows[key], call.times);
+  }
+  for (const auto& [kind, times] : stage.messages) {
+    const std::string operation = fmt::format("{}{}", kMessages, word(kind));
+    add(result.rows[{mesh.name(mesh.pipeline()), operation}], times);
+  }
   return result;
 }
 
-/// The step of the same configuration with another overlap.
-struct OtherOverlap {
-  double seconds = 0;
-  std::map<RowKey, double> exposed;
-};
-
-OtherOverlap predict_with(RunConfig config, const StepPlan& plan, bool overlaps, int64_t memory,
-                          const SecondsOfNode& seconds) {
+/// Predicts the step with another overlap.
+Predicted predict_with(RunConfig config, const MeshRank& mesh_rank, bool overlaps, int64_t memory,
+                       const StepSeconds& seconds) {
   config.parallel.overlap = overlaps;
   config.parallel.overlap_memory = {memory};
-  const StepPrograms programs = step_programs(config, plan.mesh_rank());
-  const PredictedStep step =
-      predict_step(programs, static_cast<int>(plan.micro_batches), run_target(config), seconds);
-  return {.seconds = step.seconds, .exposed = exposed_by_row(step)};
+  return predict(config, mesh_rank, seconds);
+}
+
+double exposed_in(const Predicted& step, const RowKey& key) {
+  const auto found = step.rows.find(key);
+  return found == step.rows.end() ? 0 : found->second.exposed;
 }
 
 std::string in_milliseconds(double seconds) { return fmt::format("{:.3f}", seconds * 1e3); }
@@ -73,62 +111,61 @@ std::string beside_text(const OverlapRow& row) {
 
 std::string OverlapRow::reason() const {
   if (exposed <= 0.001 * seconds) return "";
-  if (exposed_at_most_memory < 0.95 * exposed) return "parallel.overlap_memory";
+  if (is_message) return "the schedule waits for it";
+  if (exposed_unbounded < 0.95 * exposed) return "parallel.overlap_memory";
   return beside.empty() ? "its result is needed at once"
                         : "what needs no result of it takes less time";
 }
 
 OverlapAccount overlap_account(const RunConfig& config, const StepPlan& plan) {
   OverlapAccount account;
-  if (plan.mesh_rank().mesh.ranks() == 1) return account;
+  const MeshRank mesh_rank = plan.mesh_rank();
+  if (mesh_rank.mesh.ranks() == 1) return account;
   const StepOverlap overlap = step_overlap(config);
   account.times = overlap.times;
-  const SecondsOfNode& seconds = overlap.options.seconds;
-  const PredictedStep step = predict_step(plan.programs, static_cast<int>(plan.micro_batches),
-                                          run_target(config), seconds);
+  const StepSeconds seconds = overlap.seconds();
   constexpr int64_t kNoBound = std::numeric_limits<int64_t>::max() / 4;
-  const OtherOverlap written = predict_with(config, plan, false, 0, seconds);
-  const OtherOverlap unbounded = predict_with(config, plan, true, kNoBound, seconds);
+  const Predicted step = predict(config, mesh_rank, seconds, &plan.programs);
+  const Predicted written = predict_with(config, mesh_rank, false, 0, seconds);
+  const Predicted unbounded = predict_with(config, mesh_rank, true, kNoBound, seconds);
+  account.computing = step.computing;
   account.seconds = step.seconds;
   account.seconds_written = written.seconds;
-  const auto exposed_in = [](const std::map<RowKey, double>& exposed, const RowKey& key) {
-    const auto found = exposed.find(key);
-    return found == exposed.end() ? 0 : found->second;
-  };
-  std::map<RowKey, OverlapRow> rows;
-  for (const PredictedCall& call : step.calls) {
-    const RowKey key = key_of(call);
-    if (key.first.empty()) continue;  // work of a lane that calls no other rank
-    OverlapRow& row = rows[key];
-    row.axes = key.first;
-    row.operation = key.second;
-    ++row.calls;
-    row.seconds += call.seconds;
-    row.exposed += call.exposed;
-    row.exposed_written = exposed_in(written.exposed, key);
-    row.exposed_at_most_memory = exposed_in(unbounded.exposed, key);
-    for (const auto& [name, beside] : call.beside) row.beside[name] += beside;
+  for (const auto& [key, times] : step.rows) {
+    account.rows.push_back({.axes = key.first,
+                            .operation = key.second,
+                            .is_message = key.second.starts_with(kMessages),
+                            .calls = times.calls,
+                            .seconds = times.seconds,
+                            .exposed = times.exposed,
+                            .exposed_written = exposed_in(written, key),
+                            .exposed_unbounded = exposed_in(unbounded, key),
+                            .waiting = times.waiting,
+                            .beside = times.beside});
   }
-  for (auto& [key, row] : rows) account.rows.push_back(std::move(row));
   std::ranges::stable_sort(account.rows, std::greater(), &OverlapRow::seconds);
   return account;
 }
 
 std::string overlap_table(const OverlapAccount& account) {
-  Table table({"axes", "operation", "calls", "ms", "hidden", "exposed", "as written", "beside",
-               "exposed because"});
-  double exposed = 0;
+  Table table({"axes", "operation", "calls", "ms", "hidden", "exposed", "as written", "waiting",
+               "beside", "exposed because"});
+  double exposed = 0, waiting = 0;
   for (const OverlapRow& row : account.rows) {
     table.add({row.axes, row.operation, std::to_string(row.calls), in_milliseconds(row.seconds),
                in_milliseconds(row.hidden()), in_milliseconds(row.exposed),
-               in_milliseconds(row.exposed_written), beside_text(row), row.reason()});
+               in_milliseconds(row.exposed_written), in_milliseconds(row.waiting), beside_text(row),
+               row.reason()});
     exposed += row.exposed;
+    waiting += row.waiting;
   }
   return fmt::format(
-      "communication beside computing, in ms of a step ({}; messages between stages left out)\n{}"
-      "predicted step {} ms, {} of it exposed; in the order as it is written {} ms ({:.2f} times "
-      "as long)\n",
-      account.times, table.text(), in_milliseconds(account.seconds), in_milliseconds(exposed),
+      "communication beside computing, in ms of a step ({})\n{}"
+      "predicted step {} ms: {} computing, {} exposed, {} waiting for other stages; in the order "
+      "as "
+      "it is written {} ms ({:.2f} times as long)\n",
+      account.times, table.text(), in_milliseconds(account.seconds),
+      in_milliseconds(account.computing), in_milliseconds(exposed), in_milliseconds(waiting),
       in_milliseconds(account.seconds_written), account.seconds_written / account.seconds);
 }
 
@@ -142,11 +179,13 @@ nlohmann::ordered_json overlap_json(const OverlapAccount& account) {
                     {"seconds", row.seconds},
                     {"exposed_seconds", row.exposed},
                     {"exposed_seconds_as_written", row.exposed_written},
+                    {"waiting_seconds", row.waiting},
                     {"beside_seconds", row.beside},
                     {"exposed_because", row.reason()}});
   }
   return {{"times", account.times},
           {"step_seconds", account.seconds},
+          {"computing_seconds", account.computing},
           {"step_seconds_as_written", account.seconds_written},
           {"calls", rows}};
 }

@@ -216,4 +216,19 @@ double NodeSeconds::calls(const Program& program, const Node& node) const {
   return seconds;
 }
 
+double NodeSeconds::messages(const Program& program, std::span<const Value> values,
+                             int peer) const {
+  const MeshLevel* const machine = program.mesh().find_level(kNode);
+  const bool several =
+      machine != nullptr && program.rank() / machine->ranks != peer / machine->ranks;
+  const CollectiveRanks ranks{.kind = RankKind::processes, .count = 2, .machines = several ? 2 : 1};
+  double seconds = 0;
+  for (const Value value : values) {
+    const Spec& spec = program.spec(value);
+    const int64_t bytes = spec.shape.elements() * dtype_size(spec.dtype);
+    seconds += collective(Collective::message, static_cast<double>(bytes), ranks);
+  }
+  return seconds;
+}
+
 }  // namespace tessera

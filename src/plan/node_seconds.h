@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,6 +37,8 @@ class NodeSeconds {
   /// Returns the seconds of the work alone, and those of the calls alone.
   double work(const Program& program, const Node& node) const;
   double calls(const Program& program, const Node& node) const;
+  /// Returns the seconds of the messages of these values, one for each, to or from another rank.
+  double messages(const Program& program, std::span<const Value> values, int peer) const;
 
   /// Returns the seconds of a collective over so many bytes, as CollectiveRate counts them, among
   /// the ranks of one machine or of several.

@@ -14,6 +14,9 @@
 namespace tessera {
 namespace {
 
+// Nominal rates of calls of other ranks: seconds, and bytes a second.
+constexpr double kLatency = 10e-6, kWire = 50e9;
+
 /// Returns the segments of a chunk's program that the lists of a phase run, in the order in which a
 /// frame runs them.
 std::vector<Segment> segments_of(std::span<const StageList> lists, int program) {
@@ -59,7 +62,7 @@ void put_in_order(Program& program, const Program& model, std::span<const Segmen
 }  // namespace
 
 double nominal_seconds(const Program& program, const Node& node) {
-  constexpr double kProducts = 400e12, kMemory = 3e12, kLatency = 10e-6, kWire = 50e9;
+  constexpr double kProducts = 400e12, kMemory = 3e12;
   const Cost cost = node_cost(program, node);
   const bool is_bf16 =
       !node.inputs.empty() && program.spec(node.inputs.front()).dtype == DType::bf16;
@@ -69,16 +72,32 @@ double nominal_seconds(const Program& program, const Node& node) {
   return seconds;
 }
 
+double nominal_seconds_of_messages(const Program& program, std::span<const Value> values,
+                                   int /*peer*/) {
+  double seconds = 0;
+  for (const Value value : values) {
+    const Spec& spec = program.spec(value);
+    const int64_t bytes = spec.shape.elements() * dtype_size(spec.dtype);
+    seconds += kLatency + static_cast<double>(bytes) / kWire;
+  }
+  return seconds;
+}
+
 StepOverlap step_overlap(const RunConfig& config) {
   StepOverlap result{
       .options = {.seconds = nominal_seconds, .memory = config.parallel.overlap_memory.count},
+      .messages = nominal_seconds_of_messages,
       .times = "nominal rates"};
   const std::string& path = config.run.hardware;
   if (path.empty()) return result;
   const Hardware hardware = read_hardware(path);
   if (hardware.collectives.empty()) return result;
   result.times = path;
-  result.options.seconds = NodeSeconds(hardware, path, run_target(config));
+  const NodeSeconds seconds(hardware, path, run_target(config));
+  result.options.seconds = seconds;
+  result.messages = [seconds](const Program& program, std::span<const Value> values, int peer) {
+    return seconds.messages(program, values, peer);
+  };
   return result;
 }
 

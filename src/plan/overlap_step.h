@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 
 #include "config/run_config.h"
 #include "engine/overlap.h"
+#include "plan/predicted_step.h"
 #include "plan/programs.h"
 
 namespace tessera {
@@ -15,11 +17,17 @@ namespace tessera {
 /// ranks that take 10 µs and then send 50 GB/s. Orders go by these numbers if none were measured.
 /// They depend on what a node costs on average over the ranks.
 double nominal_seconds(const Program& program, const Node& node);
+/// Returns the seconds of messages of these values on that machine.
+double nominal_seconds_of_messages(const Program& program, std::span<const Value> values, int peer);
 
 /// How the programs of a step are put into an order in which communication runs beside computing.
 struct StepOverlap {
   OverlapOptions options;
+  /// The seconds of the messages of values to or from a rank, as StepSeconds::message has them.
+  std::function<double(const Program& program, std::span<const Value> values, int peer)> messages;
   std::string times;  ///< where the seconds come from, for people: "hardware.json"
+
+  StepSeconds seconds() const { return {.node = options.seconds, .message = messages}; }
 };
 
 /// Returns how a configuration overlaps. The seconds are those of run.hardware if that file has

@@ -147,8 +147,13 @@ PipelineSchedule StepPrograms::step_schedule(int set, int micro_batches) const {
 }
 
 StageList StepPrograms::step_list(int set, int micro_batches, bool begins_sums) const {
-  StageList result = stage_list(step_schedule(set, micro_batches), start.mesh().stage(start.rank()),
-                                chunk_programs(*this, set));
+  return step_list(set, step_schedule(set, micro_batches), begins_sums);
+}
+
+StageList StepPrograms::step_list(int set, const PipelineSchedule& schedule,
+                                  bool begins_sums) const {
+  StageList result =
+      stage_list(schedule, start.mesh().stage(start.rank()), chunk_programs(*this, set));
   if (overlap_memory && begins_sums) {
     tessera::begin_sums(result, list(), update_number(), *overlap_memory);
   }

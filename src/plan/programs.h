@@ -64,6 +64,8 @@ struct StepPrograms {
   /// Returns what this rank does with the micro-batches of a step, by step_schedule(). The list
   /// begins sums of the update if the programs overlap, unless `begins_sums` is false.
   StageList step_list(int set, int micro_batches, bool begins_sums = true) const;
+  /// Returns what it does with another schedule of the same placement.
+  StageList step_list(int set, const PipelineSchedule& schedule, bool begins_sums = true) const;
   /// Returns these lists, by the number of micro-batches.
   std::vector<StageList> step_lists(int set, bool begins_sums = true) const;
 

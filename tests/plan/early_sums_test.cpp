@@ -78,7 +78,9 @@ TEST(EarlySums, BeginWithinTheLastBackwardPassOneUnitAfterTheOther) {
     EXPECT_LT(begun[i].chunk_steps, begun[i].segment_size);
     if (i == 0) continue;
     EXPECT_EQ(begun[i].segment, Segment::backward);
-    if (i > 1) EXPECT_GT(begun[i].chunk_steps, begun[i - 1].chunk_steps);
+    if (i > 1) {
+      EXPECT_GT(begun[i].chunk_steps, begun[i - 1].chunk_steps);
+    }
   }
   EXPECT_EQ(total, list.update_steps);
   for (size_t i = 0; i + 2 < list.entries.size(); ++i) {  // none before the last micro-batch
@@ -159,9 +161,11 @@ TEST(PredictedStep, HidesWhatBeginsWithinTheBackwardPass) {
     const auto found = seconds.find(&node);
     return found == seconds.end() ? 0.0 : found->second;
   };
-  const PredictedStep step = predict_step(programs, 1, host_target(1), seconds_of);
+  const ListedStep listed{&programs, list};
+  const PredictedStep step =
+      predict_step(std::span(&listed, 1), host_target(1), {.node = seconds_of, .message = {}});
   double exposed = 0;
-  for (const PredictedCall& call : step.calls) exposed += call.exposed;
+  for (const PredictedCall& call : step.stages.front().calls) exposed += call.times.exposed;
   EXPECT_DOUBLE_EQ(exposed, sums - total);
   EXPECT_DOUBLE_EQ(step.seconds, sums);
   EXPECT_GT(total, 3);

@@ -113,7 +113,9 @@ TEST_F(PipelineTrace, NamesTheGroupsThatOperationsCallAndTheBytesSent) {
   for (const RankTrace& rank : trace.ranks) {
     double sent = 0;
     for (const TraceEvent& event : rank.step.events) {
-      if (event.lane != Lane::compute) EXPECT_FALSE(event.groups.empty()) << event.name;
+      if (event.lane != Lane::compute) {
+        EXPECT_FALSE(event.groups.empty()) << event.name;
+      }
       sent += event.wire_bytes;
     }
     EXPECT_GT(sent, 0);
