@@ -1,7 +1,7 @@
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
-#include <set>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -16,10 +16,11 @@
 #include "comm/in_process/world.h"
 #include "comm/processes.h"
 #include "comm/wait_time.h"
+#include "hardware/collective_groups.h"
 #include "hardware/hardware_file.h"
 
 // The ranks of `bench collectives` are threads of this process or, under a launcher, one in each
-// process. Each number of ranks gets a group of its own, which measures together.
+// process. Threads of each number of ranks are one group. All processes measure at once, in groups.
 
 namespace tessera {
 namespace {
@@ -63,35 +64,43 @@ std::vector<CollectiveRate> measure_threads(const CollectiveArguments& arguments
     run_ranks(world, [&](int rank) {
       Communicator group = world.group(rank, members);
       const auto measured =
-          measure_collectives(group, {.kind = RankKind::threads, .count = ranks}, sweep);
+          measure_collectives(group, group, {.kind = RankKind::threads, .count = ranks}, sweep);
       if (rank == 0) rates.insert(rates.end(), measured.begin(), measured.end());
     });
   }
   return rates;
 }
 
-/// Returns the rates among the first N processes, for each N of --ranks that includes this rank.
+/// Returns the rates among N processes, for each N of --ranks: those of all groups that
+/// collective_groups() returns. A process that is in none of them measures nothing.
 std::vector<CollectiveRate> measure_processes(const CollectiveArguments& arguments,
                                               Processes& processes) {
   const CollectiveSweep sweep = sweep_of(arguments);
   processes.set_timeout(std::chrono::seconds(arguments.rank_timeout));
   std::vector<CollectiveRate> rates;
-  for (const int ranks :
+  for (const int count :
        arguments.ranks.empty() ? std::vector{processes.ranks()} : arguments.ranks) {
-    if (ranks > processes.ranks()) {
-      throw Error("--ranks is {}, and there are {} processes", ranks, processes.ranks());
+    if (count > processes.ranks()) {
+      throw Error("--ranks is {}, and there are {} processes", count, processes.ranks());
     }
-    std::vector<int> members;
-    std::set<std::string> machines;
-    for (int rank = 0; rank < ranks; ++rank) {
-      members.push_back(rank);
-      machines.insert(processes.hosts()[static_cast<size_t>(rank)]);
+    int way = 0;
+    for (const CollectiveGroups& at_once : collective_groups(count, processes.hosts())) {
+      const std::string lane = fmt::format("bench {} {}", count, way++);
+      const auto own = std::ranges::find_if(at_once.groups, [&](const std::vector<int>& members) {
+        return std::ranges::find(members, processes.rank()) != members.end();
+      });
+      if (own == at_once.groups.end()) continue;
+      std::vector<int> everyone;
+      for (const std::vector<int>& members : at_once.groups) {
+        everyone.insert(everyone.end(), members.begin(), members.end());
+      }
+      std::ranges::sort(everyone);
+      Communicator group = processes.group(*own, lane);
+      Communicator all = processes.group(everyone, lane + " all");
+      const auto measured = measure_collectives(
+          group, all, {RankKind::processes, count, at_once.machines}, sweep);
+      rates.insert(rates.end(), measured.begin(), measured.end());
     }
-    if (processes.rank() >= ranks) continue;  // this process is not among them
-    Communicator group = processes.group(members, fmt::format("bench {}", ranks));
-    const CollectiveRanks label{RankKind::processes, ranks, static_cast<int>(machines.size())};
-    const auto measured = measure_collectives(group, label, sweep);
-    rates.insert(rates.end(), measured.begin(), measured.end());
   }
   return rates;
 }
@@ -146,7 +155,9 @@ void add_bench_collectives(CLI::App& bench) {
       ->check(CLI::IsMember(names));
   command
       ->add_option("--ranks", arguments->ranks,
-                   "Numbers of ranks, each measured; left out: all processes, or 2 threads")
+                   "Numbers of ranks, each measured; left out: all processes, or 2 threads. Groups of "
+                   "processes measure at once: of neighbours and, if those are of fewer machines, of "
+                   "processes far apart")
       ->delimiter(',')
       ->check(CLI::Range(2, 1024));
   command

@@ -72,38 +72,38 @@ class MeasuredCall {
 };
 
 /// Returns the largest of the ranks' numbers.
-double largest_of_ranks(Communicator& group, double rank_number) {
+double largest_of_ranks(Communicator& everyone, double rank_number) {
   const Tensor number({1}, DType::f64);
   number.data<double>()[0] = rank_number;
-  group.all_reduce("largest", number, number, Reduction::maximum);
+  everyone.all_reduce("largest", number, number, Reduction::maximum);
   return number.data<double>()[0];
 }
 
 /// Returns the seconds per call of the slowest rank, measured over `calls` calls. An interrupted
 /// rank reports an infinite time, so that all ranks throw the Error together.
-double time_calls(Communicator& group, int64_t calls, MeasuredCall& call) {
+double time_calls(Communicator& everyone, int64_t calls, MeasuredCall& call) {
   constexpr double kInterrupted = std::numeric_limits<double>::infinity();
-  group.barrier("begin");
+  everyone.barrier("begin");
   const Stopwatch watch;
   for (int64_t i = 0; i < calls; ++i) call();
   const double slowest =
-      largest_of_ranks(group, InterruptGuard::requested() ? kInterrupted : watch.seconds());
+      largest_of_ranks(everyone, InterruptGuard::requested() ? kInterrupted : watch.seconds());
   if (slowest == kInterrupted) throw Error("interrupted");
   return slowest / static_cast<double>(calls);
 }
 
-CollectiveRate measure(Communicator& group, const CollectiveRanks& ranks, Collective collective,
-                       int64_t bytes, const CollectiveSweep& sweep) {
+CollectiveRate measure(Communicator& group, Communicator& everyone, const CollectiveRanks& ranks,
+                       Collective collective, int64_t bytes, const CollectiveSweep& sweep) {
   MeasuredCall call(group, collective, sweep.dtype, bytes);
   call();  // The first call takes longer: it prepares what later calls use again.
-  const double call_seconds = std::max(time_calls(group, 1, call), 1e-9);  // above 0: a divisor
+  const double call_seconds = std::max(time_calls(everyone, 1, call), 1e-9);  // above 0: a divisor
   const double least_seconds = std::max(kLeastBatchSeconds, sweep.seconds / kMostBatches);
   const auto calls = std::max<int64_t>(1, static_cast<int64_t>(least_seconds / call_seconds));
   const double batch_seconds = call_seconds * static_cast<double>(calls);
   const auto batches =
       std::clamp(static_cast<int64_t>(sweep.seconds / batch_seconds), kLeastBatches, kMostBatches);
   std::vector<double> samples;
-  for (int64_t i = 0; i < batches; ++i) samples.push_back(time_calls(group, calls, call));
+  for (int64_t i = 0; i < batches; ++i) samples.push_back(time_calls(everyone, calls, call));
   return {collective,
           sweep.dtype,
           ranks,
@@ -181,12 +181,13 @@ double CollectiveRate::bus_bandwidth() const {
   return sent_share * static_cast<double>(bytes) / best_seconds;
 }
 
-std::vector<CollectiveRate> measure_collectives(Communicator& group, const CollectiveRanks& ranks,
+std::vector<CollectiveRate> measure_collectives(Communicator& group, Communicator& everyone,
+                                                const CollectiveRanks& ranks,
                                                 const CollectiveSweep& sweep) {
   std::vector<CollectiveRate> rates;
   for (const Collective collective : sweep.collectives) {
     for (const int64_t bytes : sweep.bytes) {
-      rates.push_back(measure(group, ranks, collective, bytes, sweep));
+      rates.push_back(measure(group, everyone, ranks, collective, bytes, sweep));
     }
   }
   return rates;

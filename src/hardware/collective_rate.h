@@ -62,11 +62,13 @@ struct CollectiveSweep {
   double seconds = 0.2;        ///< about how long each size is measured; at least three batches
 };
 
-/// Measures every collective of the sweep with every size. Every rank of the group calls it with
-/// the same sweep, and gets the times of the slowest rank. `ranks` describes the group in the
-/// results. A message goes from each rank to the next. Throws Error on all ranks if an
-/// InterruptGuard has caught a signal on one of them.
-std::vector<CollectiveRate> measure_collectives(Communicator& group, const CollectiveRanks& ranks,
+/// Measures every collective of the sweep with every size. `everyone` has the ranks of all groups
+/// that measure at once (see collective_groups()); it may have the ranks of this group alone. Each
+/// of them calls this with the same sweep, and gets the times of the slowest of them. `ranks`
+/// describes a group in the results. A message goes from each rank of the group to the next. Throws
+/// Error on all ranks if an InterruptGuard has caught a signal on one of them.
+std::vector<CollectiveRate> measure_collectives(Communicator& group, Communicator& everyone,
+                                                const CollectiveRanks& ranks,
                                                 const CollectiveSweep& sweep);
 
 /// Returns tables of bus bandwidth (GB/s) and of the time of a call (microseconds), by size and

@@ -30,6 +30,13 @@ struct ExpertLayout {
   /// The set of tokens from which an expert's capacity is computed, and among which experts drop
   /// choices. On one rank both sets are the same.
   TokenSet capacity_tokens = TokenSet::micro_batch;
+
+  /// Returns whether ranks send rows to those of their experts, if a token has so many experts, on
+  /// so many ranks: not all ranks then get all tokens.
+  bool sends_rows(int64_t experts_per_token, int64_t ranks) const {
+    return exchange == ExpertExchange::all_to_all ||
+           (exchange == ExpertExchange::automatic && experts_per_token < ranks);
+  }
 };
 
 }  // namespace tessera

@@ -271,11 +271,9 @@ WeightedOutputs write_exchanged(ModelWriter& writer, const ExpertLayout& layout,
                                 const ExpertTokens& tokens) {
   const ExpertAxis experts(writer);
   if (!tokens.is_split) return write_local(writer, tokens, routing_of(writer.config, tokens));
-  const bool sends_rows = layout.exchange == ExpertExchange::all_to_all ||
-                          (layout.exchange == ExpertExchange::automatic &&
-                           writer.config.experts_per_token < experts.ranks);
-  return sends_rows ? write_all_to_all(writer, layout, tokens, experts)
-                    : write_all_gather(writer, layout, tokens, experts);
+  return layout.sends_rows(writer.config.experts_per_token, experts.ranks)
+             ? write_all_to_all(writer, layout, tokens, experts)
+             : write_all_gather(writer, layout, tokens, experts);
 }
 
 }  // namespace

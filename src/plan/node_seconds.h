@@ -34,6 +34,8 @@ class NodeSeconds {
   /// Returns the seconds of a node: of its work, unless it only communicates, and of its calls.
   /// Throws Error that names the file and what it lacks.
   double operator()(const Program& program, const Node& node) const;
+  /// Returns whether the file has times of collectives.
+  bool knows_calls() const { return !lines_.empty(); }
   /// Returns the seconds of the work alone, and those of the calls alone.
   double work(const Program& program, const Node& node) const;
   double calls(const Program& program, const Node& node) const;

@@ -7,6 +7,7 @@
 #include <array>
 #include <chrono>
 #include <limits>
+#include <list>
 #include <numeric>
 #include <span>
 #include <utility>
@@ -37,11 +38,12 @@ void require_timed_run(const RunConfig& config) {
         word(config.run.device));
   }
   const ParallelSection& parallel = config.parallel;
-  if (parallel.expert == 1 || parallel.expert_exchange == ExpertExchange::all_gather) return;
+  if (!exchanges_rows(config) || config.model.forced_uniform_routing) return;
   throw Error(
       "parallel.expert is {} and parallel.expert_exchange \"{}\": a timed run computes no "
       "values, so it does not know how many tokens the ranks would exchange for their experts; set "
-      "parallel.expert to 1, or parallel.expert_exchange to \"all_gather\"",
+      "model.forced_uniform_routing to true, parallel.expert to 1, or parallel.expert_exchange to "
+      "\"all_gather\"",
       parallel.expert, word(parallel.expert_exchange));
 }
 
@@ -139,6 +141,27 @@ std::optional<NodeSeconds> node_seconds_of(const ScheduleTask& task, const Targe
   return NodeSeconds(read_hardware(path), path, target);
 }
 
+/// Predicts the step of a timed run, if run.hardware has the times of calls.
+std::optional<PredictedStep> predicted_step(const ScheduleTask& task, const Mesh& mesh,
+                                            const Target& target, const NodeSeconds* seconds) {
+  if (seconds == nullptr || !seconds->knows_calls()) return std::nullopt;
+  const StepSeconds of_run{
+      .node =
+          [&](const Program& program, const Node& node) {
+            const bool computes = node.operation->lane() == Lane::compute;
+            return computes ? seconds->work(program, node) : seconds->calls(program, node);
+          },
+      .message = [&](const Program& program, std::span<const Value> values,
+                     int peer) { return seconds->messages(program, values, peer); }};
+  const std::array axes{mesh.pipeline()};
+  std::list<StepPrograms> programs;
+  std::vector<const StepPrograms*> stages;
+  for (const int rank : mesh.group(0, axes)) {
+    stages.push_back(&programs.emplace_back(step_programs(task.config, {mesh, rank})));
+  }
+  return predict_step(task.config, stages, target, of_run);
+}
+
 /// Measures as one rank of the mesh of `groups`. The first rank gets the result.
 std::optional<ScheduleMeasurement> measure_as_rank(const ScheduleTask& task, const Repeats& repeats,
                                                    RankGroups& groups, const RankControl& control,
@@ -173,7 +196,9 @@ std::optional<ScheduleMeasurement> measure_as_rank(const ScheduleTask& task, con
                              .expected = measure(task.schedule, times),
                              .measured = {},
                              .steps = {},
-                             .arena_bytes = {}};
+                             .arena_bytes = {},
+                             .predicted = predicted_step(task, mesh, rank.target(),
+                                                         seconds ? &*seconds : nullptr)};
   std::vector<RankReport> ranks;
   for (const std::string& text : texts) ranks.push_back(RankReport::of_text(text));
   const Axis pipeline = mesh.pipeline();

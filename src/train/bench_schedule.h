@@ -10,6 +10,7 @@
 #include "config/run_config.h"
 #include "pipeline/clock.h"
 #include "plan/blocks/repeats.h"
+#include "plan/predicted_step.h"
 #include "train/pass_lengths.h"
 
 namespace tessera {
@@ -37,14 +38,17 @@ struct ScheduleMeasurement {
   std::vector<ScheduleFigures> measured;
   std::vector<StepTimes> steps;      ///< of each measured run
   std::vector<int64_t> arena_bytes;  ///< by stage: MemoryPlan::arena_bytes
+  /// What predict_step() says of the step; none unless the lengths and the times of calls are those
+  /// of run.hardware.
+  std::optional<PredictedStep> predicted = {};
 };
 
 /// Runs steps on ranks that are threads: the passes of the micro-batches, and the update. The
 /// figures of the schedule are those of one rank of each stage: the one whose coordinates on all
 /// other axes are 0. Takes a resolved configuration of one phase after with_stage_layers(). Throws
 /// Error if the run does not fit into memory or is not for the processor, if the lengths do not fit
-/// the schedule, or if the ranks exchange tokens for their experts: how many is not known without
-/// values.
+/// the schedule, or if the ranks exchange tokens for their experts and the router is free to choose
+/// them: how many is not known without values.
 ScheduleMeasurement measure_schedule(const RunConfig& config, const Mesh& mesh,
                                      const PassLengths& lengths, const Repeats& repeats);
 /// Does so with ranks that are processes. All ranks call it. The first one gets the

@@ -34,6 +34,38 @@ std::vector<double> of_steps(const ScheduleMeasurement& measurement, double Step
   return result;
 }
 
+/// Returns the sum of a number over a stage's calls and messages.
+double of_calls(const PredictedStage& stage, double PredictedSeconds::*number) {
+  double sum = 0;
+  for (const PredictedCall& call : stage.calls) sum += call.times.*number;
+  for (const auto& [kind, times] : stage.messages) sum += times.*number;
+  return sum;
+}
+
+nlohmann::ordered_json predicted_json(const PredictedStep& step) {
+  nlohmann::ordered_json stages = nlohmann::ordered_json::array();
+  for (const PredictedStage& stage : step.stages) {
+    stages.push_back({{"computing_seconds", stage.computing},
+                      {"communication_seconds", of_calls(stage, &PredictedSeconds::seconds)},
+                      {"exposed_seconds", of_calls(stage, &PredictedSeconds::exposed)},
+                      {"waiting_seconds", of_calls(stage, &PredictedSeconds::waiting)}});
+  }
+  return {{"seconds", step.seconds}, {"by_stage", stages}};
+}
+
+std::string predicted_text(const PredictedStep& step) {
+  std::string text = fmt::format("predicted step  {} by the rates of run.hardware\n",
+                                 format_seconds(step.seconds));
+  for (size_t stage = 0; stage < step.stages.size(); ++stage) {
+    const PredictedStage& predicted = step.stages[stage];
+    text += fmt::format("  stage {}: {} computing, {} exposed, {} waiting for other stages\n", stage,
+                        format_seconds(predicted.computing),
+                        format_seconds(of_calls(predicted, &PredictedSeconds::exposed)),
+                        format_seconds(of_calls(predicted, &PredictedSeconds::waiting)));
+  }
+  return text;
+}
+
 double micro_batches_per_second(const ScheduleMeasurement& measurement) {
   return measurement.schedule.micro_batches / quantile(makespans(measurement), 0.5);
 }
@@ -48,7 +80,7 @@ std::string schedule_json(const ScheduleMeasurement& measurement) {
                       {"chunks_in_flight", figures.peak_in_flight},
                       {"peak_bytes", measurement.arena_bytes[stage]}});
   }
-  const nlohmann::ordered_json json{
+  nlohmann::ordered_json json{
       {"bench", "schedule"},
       {"schedule", measurement.schedule.name},
       {"ranks", measurement.ranks},
@@ -65,6 +97,7 @@ std::string schedule_json(const ScheduleMeasurement& measurement) {
       {"update_seconds", of_steps(measurement, &StepTimes::update_seconds)},
       {"micro_batches_per_second", micro_batches_per_second(measurement)},
       {"by_stage", stages}};
+  if (measurement.predicted) json["predicted_step"] = predicted_json(*measurement.predicted);
   return json.dump() + "\n";
 }
 
@@ -77,7 +110,7 @@ std::string schedule_text(const ScheduleMeasurement& measurement) {
                std::to_string(figures.peak_in_flight),
                format_bytes(measurement.arena_bytes[stage])});
   }
-  return fmt::format(
+  const std::string text = fmt::format(
       "{}: {} stages, {} chunks, {} micro-batches on {} ranks\n{}"
       "makespan        {} (10th-90th percentile of {}); {} by the schedule's clock\n"
       "bubble          {}; {:.1f} % by the schedule's clock\n"
@@ -91,6 +124,7 @@ std::string schedule_text(const ScheduleMeasurement& measurement) {
       median_and_spread(of_steps(measurement, &StepTimes::seconds)),
       format_seconds(quantile(of_steps(measurement, &StepTimes::update_seconds), 0.5)),
       measurement.lengths.computes_update ? "the update" : "the collectives of the update");
+  return measurement.predicted ? text + predicted_text(*measurement.predicted) : text;
 }
 
 }  // namespace tessera

@@ -1,7 +1,10 @@
 #include "train/timed_rank.h"
 
+#include <algorithm>
+
 #include "base/monotonic.h"
 #include "engine/compute_clock.h"
+#include "model/expert_layout.h"
 #include "ops/host_target.h"
 #include "pipeline/agree_on_lists.h"
 #include "plan/batch_inputs.h"
@@ -17,7 +20,21 @@ void wait(double seconds) {
   clock.join();
 }
 
+/// Returns whether a node makes whole numbers, such as the experts that a router chooses, and how
+/// many rows each of them gets.
+bool makes_whole_numbers(const Program& program, const Node& node) {
+  return std::ranges::any_of(node.outputs, [&](Value output) {
+    return program.spec(output).dtype == DType::i32;
+  });
+}
+
 }  // namespace
+
+bool exchanges_rows(const RunConfig& config) {
+  const ParallelSection& parallel = config.parallel;
+  const ExpertLayout layout{.exchange = parallel.expert_exchange};
+  return parallel.expert > 1 && layout.sends_rows(config.model.experts_per_token, parallel.expert);
+}
 
 TimedRank::TimedRank(const RunConfig& config, int micro_batches, RankGroups& groups,
                      const RankControl& control, std::span<const int> ranks_here)
@@ -26,7 +43,8 @@ TimedRank::TimedRank(const RunConfig& config, int micro_batches, RankGroups& gro
                                 control, ranks_here)),
       executor_(plan_.programs.list(), plan_.memory, runtime_),
       runner_(executor_),
-      list_(plan_.programs.step_list(0, micro_batches)) {
+      list_(plan_.programs.step_list(0, micro_batches)),
+      counts_rows_(exchanges_rows(config)) {
   runtime_.join(groups);
   agree_on_lists(control, executor_, plan_.programs.actions(), plan_.programs.stage_lists());
   write_update_inputs();
@@ -61,6 +79,7 @@ void TimedRank::set_times(const ScheduleTimes& times, bool computes_update,
   }
   executor_.set_node_seconds(
       [this, computes_update](const Program& program, const Node& node) -> std::optional<double> {
+        if (counts_rows_ && makes_whole_numbers(program, node)) return std::nullopt;
         const auto found = node_times_.find(&program);
         if (found != node_times_.end()) {
           return found->second[static_cast<size_t>(&node - program.nodes().data())];

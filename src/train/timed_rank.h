@@ -25,6 +25,10 @@ struct TimedStep {
   double end = 0;       ///< of the update
 };
 
+/// Returns whether ranks exchange rows for their experts, whose number follows from the choices of a
+/// router.
+bool exchanges_rows(const RunConfig& config);
+
 /// One rank of a timed run. It gives every node its part of its pass' time, runs the programs of a
 /// step and notes when each action begins. One thread uses it.
 class TimedRank {
@@ -70,6 +74,7 @@ class TimedRank {
   Executor executor_;
   StageRunner runner_;
   StageList list_;
+  bool counts_rows_;  // those that ranks exchange for their experts are computed
   ScheduleTimes times_;
   std::map<const Program*, std::vector<double>> node_times_;    // of programs whose nodes take time
   std::map<std::pair<int, Segment>, double> seconds_of_nodes_;  // by program and segment

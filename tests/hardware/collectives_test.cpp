@@ -10,6 +10,7 @@
 
 #include "base/interrupt.h"
 #include "comm/in_process/world.h"
+#include "hardware/collective_groups.h"
 #include "hardware/collective_rate.h"
 #include "hardware/hardware_file.h"
 #include "support/error_of.h"
@@ -47,7 +48,7 @@ TEST(Collectives, AreMeasuredOnEveryRankAlike) {
   std::vector<int64_t> received(3);
   run_ranks(world, [&](int rank) {
     Communicator group = world.group(rank, std::array{0, 1, 2});
-    rates[static_cast<size_t>(rank)] = measure_collectives(group, {.count = 3}, sweep);
+    rates[static_cast<size_t>(rank)] = measure_collectives(group, group, {.count = 3}, sweep);
     received[static_cast<size_t>(rank)] = group.traffic(Collective::all_to_all).received_bytes;
   });
   EXPECT_EQ(rates[1], rates[0]);
@@ -65,6 +66,35 @@ TEST(Collectives, AreMeasuredOnEveryRankAlike) {
   EXPECT_GE(received[0], 5 * (4 + 668 + 2 * 21846));
 }
 
+TEST(Collectives, AreMeasuredInGroupsAtOnceAsAxesCall) {
+  const std::vector<std::string> hosts{"a", "a", "a", "a", "b", "b", "b", "b"};
+  using Groups = std::vector<CollectiveGroups>;
+  EXPECT_EQ(collective_groups(2, hosts),
+            (Groups{{{{0, 1}, {2, 3}, {4, 5}, {6, 7}}, 1}, {{{0, 4}, {1, 5}, {2, 6}, {3, 7}}, 2}}));
+  EXPECT_EQ(collective_groups(4, hosts),
+            (Groups{{{{0, 1, 2, 3}, {4, 5, 6, 7}}, 1}, {{{0, 2, 4, 6}, {1, 3, 5, 7}}, 2}}));
+  EXPECT_EQ(collective_groups(8, hosts), (Groups{{{{0, 1, 2, 3, 4, 5, 6, 7}}, 2}}));
+  EXPECT_EQ(collective_groups(3, hosts), (Groups{{{{0, 1, 2}}, 1}})) << "does not divide";
+  EXPECT_EQ(collective_groups(5, hosts), (Groups{{{{0, 1, 2, 3, 4}}, 2}}));
+  const std::vector<std::string> one(4, "a");
+  EXPECT_EQ(collective_groups(2, one), (Groups{{{{0, 1}, {2, 3}}, 1}}));
+}
+
+/// The slowest of all ranks decides, whatever group it is in.
+TEST(Collectives, OfGroupsAtOnceHaveTheTimesOfTheSlowestRank) {
+  World world(4);
+  std::vector<std::vector<CollectiveRate>> rates(4);
+  const CollectiveSweep sweep{
+      .collectives = {Collective::all_reduce}, .bytes = {64}, .seconds = 0};
+  run_ranks(world, [&](int rank) {
+    const std::array members = rank < 2 ? std::array{0, 1} : std::array{2, 3};
+    Communicator group = world.group(rank, members);
+    Communicator everyone = world.group(rank, std::array{0, 1, 2, 3});
+    rates[static_cast<size_t>(rank)] = measure_collectives(group, everyone, {.count = 2}, sweep);
+  });
+  for (const auto& of_rank : rates) EXPECT_EQ(of_rank, rates[0]);
+}
+
 /// Each would be measured for eleven days.
 TEST(Collectives, ASignalEndsThem) {
   const InterruptGuard guard;
@@ -77,7 +107,7 @@ TEST(Collectives, ASignalEndsThem) {
     Communicator group = world.group(rank, std::array{0, 1});
     if (rank == 1) std::raise(SIGINT);
     errors[static_cast<size_t>(rank)] =
-        error_of([&] { measure_collectives(group, {.count = 2}, sweep); });
+        error_of([&] { measure_collectives(group, group, {.count = 2}, sweep); });
   });
   EXPECT_EQ(errors[0], "interrupted");
   EXPECT_EQ(errors[1], "interrupted");

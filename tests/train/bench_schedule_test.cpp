@@ -144,6 +144,45 @@ TEST(BenchSchedule, TakesTimesThatAreCalculatedFromAHardwareFile) {
               AllOf(HasSubstr("--times is hardware"), HasSubstr("run.hardware names no file")));
 }
 
+/// With calls that take next to no time the step is that of the schedule's clock.
+TEST(BenchSchedule, PredictsTheStepIfTheFileHasTimesOfCalls) {
+  const TemporaryFolder folder;
+  const fs::path path = folder / "hardware.json";
+  Hardware hardware{
+      .processor = {.name = "a processor", .threads = 1},
+      .gemms =
+          {{.dtype = DType::bf16, .m = 1024, .n = 1024, .k = 1024, .best = 4e9, .median = 4e9}},
+      .memory = {{MemoryKernel::update, 1 << 30, 1e15, 1e15}}};
+  const auto measure_with = [&] {
+    write_file(path, hardware_json(hardware));
+    return measure_on(2, {"parallel.pipeline=2", "run.hardware='" + path.string() + "'"},
+                      {.rule = PassRule::hardware}, 1);
+  };
+  const ScheduleMeasurement without = measure_with();
+  EXPECT_FALSE(without.predicted);
+  EXPECT_FALSE(nlohmann::json::parse(schedule_json(without)).contains("predicted_step"));
+  for (const Collective collective : kMeasuredCollectives) {
+    for (const int64_t bytes : {1 << 10, 1 << 20}) {
+      hardware.collectives.push_back({.collective = collective,
+                                      .ranks = {RankKind::processes, 2, 1},
+                                      .bytes = bytes,
+                                      .best_seconds = 1e-9,
+                                      .median_seconds = 1e-9});
+    }
+  }
+  const ScheduleMeasurement with = measure_with();
+  ASSERT_TRUE(with.predicted);
+  EXPECT_NEAR(with.predicted->seconds, with.expected.makespan, 1e-6);
+  const nlohmann::json json = nlohmann::json::parse(schedule_json(with))["predicted_step"];
+  EXPECT_EQ(json["seconds"], with.predicted->seconds);
+  ASSERT_EQ(json["by_stage"].size(), 2U);
+  for (size_t stage = 0; stage < 2; ++stage) {
+    EXPECT_NEAR(json["by_stage"][stage]["computing_seconds"].get<double>(),
+                with.expected.ranks[stage].busy, 1e-6);
+  }
+  EXPECT_THAT(schedule_text(with), HasSubstr("predicted step"));
+}
+
 TEST(BenchSchedule, MeasuresARankOfEachStage) {
   const std::vector<std::string> keys{"parallel.pipeline=2", "parallel.tensor=2"};
   const ScheduleMeasurement measured = measure_on(4, keys);
@@ -259,16 +298,52 @@ TEST(BenchSchedule, RefusesWhatItCannotTime) {
               AllOf(HasSubstr("times.json"), HasSubstr("all passes take 0 seconds")));
 }
 
-TEST(BenchSchedule, RefusesExchangesOfTokens) {
-  const RunConfig config = resolve(parse_config(
+RunConfig mixture(const std::vector<std::string>& keys) {
+  return resolve(parse_config(
       "[model]\nfamily = 'olmoe'\nlayers = 2\nhidden_size = 16\nheads = 2\nkv_heads = 2\n"
-      "experts = 4\nexperts_per_token = 2\nexpert_size = 8\nvocabulary_size = 32\n"
+      "experts = 4\nexperts_per_token = 1\nexpert_size = 8\nvocabulary_size = 32\n"
       "[data]\ncontext = 8\n[train]\nmicro_batch = 1\nglobal_batch = 4\nsteps = 20\n",
-      "test", std::vector<std::string>{"parallel.expert=2"}));
-  EXPECT_THAT(error_of([&] {
-                measure_schedule(config, mesh_of(config, 2), {}, {.warmup = 0, .measured = 1});
-              }),
-              AllOf(HasSubstr("parallel.expert is 2"), HasSubstr("set parallel.expert to 1")));
+      "test", keys));
+}
+
+TEST(BenchSchedule, RefusesExchangesOfTokensThatARouterChooses) {
+  const auto measure_with = [](const std::vector<std::string>& keys) {
+    const RunConfig config = mixture(keys);
+    return measure_schedule(config, mesh_of(config, 2), {.mean_seconds = 1e-4, .path = {}},
+                            {.warmup = 0, .measured = 1});
+  };
+  EXPECT_THAT(error_of([&] { measure_with({"parallel.expert=2"}); }),
+              AllOf(HasSubstr("parallel.expert is 2"),
+                    HasSubstr("set model.forced_uniform_routing to true, parallel.expert to 1")));
+  EXPECT_THAT(
+      measure_with({"parallel.expert=2", "parallel.expert_exchange='all_gather'"}).measured,
+      SizeIs(1));
+  EXPECT_THAT(measure_with({"parallel.expert=2", "model.experts_per_token=2"}).measured, SizeIs(1))
+      << "gathers";
+}
+
+/// Each rank has 8 tokens of one expert each, and half of the 4 experts. So it sends 4 rows of 16
+/// numbers to the other rank and gets as many back, in each layer, and the same for gradients.
+TEST(TimedRank, ExchangesRowsAsIfTheRouterWereForcedToBeEven) {
+  const RunConfig config = mixture({"parallel.expert=2", "model.forced_uniform_routing=true",
+                                    "train.precision='fp32'"});
+  const Mesh mesh = mesh_of(config, 2);
+  std::array<int64_t, 2> received{};
+  World world(2);
+  run_mesh(world, mesh, [&](RankGroups& groups) {
+    TimedRank rank(config, 2, groups, RankControl(groups), std::array{0, 1});
+    rank.set_times({.chunks = {{.forward = 1e-3, .input_gradients = 0, .weight_gradients = 0}}},
+                   /*computes_update=*/false);
+    const Communicator& group = groups.over(std::array{mesh.expert()}, word(Lane::exchanges));
+    const auto rows = [&] { return group.traffic(Collective::all_to_all_rows).received_bytes; };
+    const int64_t before = rows();
+    rank.run(0);
+    rank.synchronize();
+    received[static_cast<size_t>(groups.rank())] = rows() - before;
+  });
+  const int64_t micro_batches = 2, layers = 2, ways = 4;
+  const int64_t expected = micro_batches * layers * ways * (4 * 16 * 4);
+  EXPECT_EQ(received, (std::array{expected, expected}));
 }
 
 TEST(BenchSchedule, ReportsWhatItMeasured) {
