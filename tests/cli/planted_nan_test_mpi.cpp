@@ -17,6 +17,7 @@
 #include "checkpoint/checkpoint_reader.h"
 #include "cli/process_runs.h"
 #include "support/names_in.h"
+#include "support/rounds.h"
 #include "tensor/tensor.h"
 
 namespace tessera {
@@ -110,8 +111,7 @@ TEST_F(PlantedNan, IsNamedWithItsRankAndTheCheckpointsAreWhole) {
                            set("train.precision", "\"bf16\""))),
              joined(joined(set("train.global_batch", "6"), set("optimizer.learning_rate", "1e-30")),
                     set("optimizer.minimum_learning_rate", "1e-31")));
-  const char* given = std::getenv("TESSERA_ROUNDS");
-  const uint64_t rounds = given == nullptr ? 2 : std::stoull(given);
+  const auto rounds = static_cast<uint64_t>(testing::rounds(2));
   const CounterRandom random(18, "moments");
   const std::vector<BFloat16> nan{BFloat16(NAN)};
   for (uint64_t round = 0; round < rounds; ++round) {

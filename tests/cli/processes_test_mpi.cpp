@@ -17,6 +17,7 @@
 #include "base/random.h"
 #include "cli/process_runs.h"
 #include "metrics/metrics.h"
+#include "support/rounds.h"
 
 namespace tessera {
 namespace {
@@ -503,8 +504,7 @@ TEST_F(ProcessesTest, AProcessThatIsKilledOrStoppedIsNamedAndTheCheckpointsAreWh
       joined(joined(joined(set("train.steps", "100000"), set("train.stop_after", "100000")),
                     joined(set("checkpoint.every", "5"), set("run.rank_timeout", "2"))),
              set("train.global_batch", "6"));
-  const char* given = std::getenv("TESSERA_ROUNDS");
-  const uint64_t rounds = given == nullptr ? 2 : std::stoull(given);
+  const auto rounds = static_cast<uint64_t>(testing::rounds(2));
   const CounterRandom random(17, "moments");
   for (uint64_t round = 0; round < rounds; ++round) {
     const bool stops = round % 2 == 1;

@@ -4,7 +4,6 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -35,6 +34,7 @@
 #include "comm/tcp_support.h"
 #include "support/error_of.h"
 #include "support/fork_child.h"
+#include "support/rounds.h"
 
 namespace tessera {
 namespace {
@@ -354,8 +354,7 @@ class Flood {
 TEST(TcpStrangers, ByTheThousandTakeNoRankAndLittleMemory) {
   constexpr int kEachRound = 1000;
   constexpr int kThreads = 2;
-  const char* given = std::getenv("TESSERA_ROUNDS");
-  const int rounds = given == nullptr ? 3 : std::stoi(given);
+  const int rounds = testing::rounds(3);
   const TcpAddress address = free_address();
   const int64_t descriptors_before = open_descriptors();
   std::jthread first([&] {

@@ -3,7 +3,6 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <map>
 #include <random>
 #include <string>
@@ -19,6 +18,7 @@
 #include "engine/random_lanes_run.h"
 #include "ops/host_target.h"
 #include "support/memory_replay.h"
+#include "support/rounds.h"
 #include "support/tested_devices.h"
 
 namespace tessera {
@@ -28,6 +28,7 @@ using testing::append;
 using testing::give;
 using testing::RandomLanes;
 using testing::results;
+using testing::rounds;
 
 /// Returns the outputs of each program after its last part, and the states at the end of each of
 /// three runs of a list. What a run leaves at work goes on beside the next one.
@@ -82,12 +83,6 @@ struct BothTargets {
   Runtime device = testing::make_runtime(host_target(1), testing::Emulation{.lanes = 32});
   RankGroups device_groups;
 };
-
-/// Returns the number of programs of a test: few, or as many as TESSERA_ROUNDS says.
-int rounds(int few) {
-  const char* const wanted = std::getenv("TESSERA_ROUNDS");
-  return wanted == nullptr ? few : std::atoi(wanted);
-}
 
 TEST(RandomLanes, HaveTheBitsOfOneNodeAfterTheOtherWhateverIsDoneFirst) {
   const Mesh mesh({.tensor = 2});

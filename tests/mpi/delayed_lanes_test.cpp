@@ -11,10 +11,12 @@
 #include "engine/random_lanes_run.h"
 #include "mpi/joined.h"
 #include "ops/host_target.h"
+#include "support/rounds.h"
 
 namespace tessera {
 namespace {
 
+/// TESSERA_ROUNDS=1000 in the environment makes a thousand programs.
 TEST(RandomLanesOfProcesses, HaveTheBitsOfOneNodeAfterTheOther) {
   const Mesh mesh({.tensor = 2, .data = {joined().ranks() / 2}});
   RankGroups groups(mesh, joined().rank(),
@@ -24,12 +26,13 @@ TEST(RandomLanesOfProcesses, HaveTheBitsOfOneNodeAfterTheOther) {
                         }));
   Runtime runtime(host_target(1));
   runtime.join(groups);
-  for (int i = 0; i < 50; ++i) {
+  const int programs = testing::rounds(50);
+  for (int i = 0; i < programs; ++i) {
     Program program(mesh, groups.rank());
     Builder builder(program);
     testing::RandomLanes(builder, {.seed = static_cast<uint64_t>(i), .sums = 5}).write();
     Executor executor({&program}, std::array{testing::kWholeProgram}, runtime);
-    if (i == 25) {  // the second half makes its calls without a comparison
+    if (i == programs / 2) {  // the second half makes its calls without a comparison
       for (const Lane lane : {Lane::exchanges, Lane::reductions}) {
         for (const std::vector<Axis>& axes : testing::RandomLanes::groups(mesh)) {
           groups.over(axes, word(lane)).compare_calls(false);
