@@ -97,8 +97,8 @@ std::vector<CollectiveRate> measure_processes(const CollectiveArguments& argumen
       std::ranges::sort(everyone);
       Communicator group = processes.group(*own, lane);
       Communicator all = processes.group(everyone, lane + " all");
-      const auto measured = measure_collectives(
-          group, all, {RankKind::processes, count, at_once.machines}, sweep);
+      const auto measured =
+          measure_collectives(group, all, {RankKind::processes, count, at_once.machines}, sweep);
       rates.insert(rates.end(), measured.begin(), measured.end());
     }
   }
@@ -154,10 +154,11 @@ void add_bench_collectives(CLI::App& bench) {
       ->delimiter(',')
       ->check(CLI::IsMember(names));
   command
-      ->add_option("--ranks", arguments->ranks,
-                   "Numbers of ranks, each measured; left out: all processes, or 2 threads. Groups of "
-                   "processes measure at once: of neighbours and, if those are of fewer machines, of "
-                   "processes far apart")
+      ->add_option(
+          "--ranks", arguments->ranks,
+          "Numbers of ranks, each measured; left out: all processes, or 2 threads. Groups of "
+          "processes measure at once: of neighbours and, if those are of fewer machines, of "
+          "processes far apart")
       ->delimiter(',')
       ->check(CLI::Range(2, 1024));
   command

@@ -28,6 +28,7 @@
 #include "pipeline/picture.h"
 #include "plan/balance_stages.h"
 #include "plan/explain.h"
+#include "plan/overlap_step.h"
 #include "plan/run_target.h"
 #include "tensor/device_precision.h"
 
@@ -88,6 +89,11 @@ void explain_run(const ExplainArguments& arguments, const RunConfig& given,
   const Logger logger;
   for (const std::string& sentence : config_warnings(given, mesh_rank.mesh)) {
     logger.warn("{}", sentence);
+  }
+  if (mesh_rank.mesh.ranks() > 1) {
+    if (const std::string warning = overlap_warning(given); !warning.empty()) {
+      logger.warn("{}", warning);
+    }
   }
   const RunConfig config = with_stage_layers(given, mesh_rank.mesh);  // the same in all phases
   const ChosenPhase chosen = choose_phases(config, arguments.phase).front();

@@ -5,6 +5,8 @@
 #include <set>
 #include <variant>
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "hardware/hardware_file.h"
 #include "plan/early_sums.h"
@@ -99,6 +101,16 @@ StepOverlap step_overlap(const RunConfig& config) {
     return seconds.messages(program, values, peer);
   };
   return result;
+}
+
+std::string overlap_warning(const RunConfig& config) {
+  const std::string& path = config.run.hardware;
+  if (path.empty() || !config.parallel.overlap || !read_hardware(path).collectives.empty())
+    return "";
+  return fmt::format(
+      "run.hardware ({}) has no times of collectives, so parallel.overlap goes by nominal rates; "
+      "`tessera bench collectives --hardware {}` measures them on the ranks of a launcher",
+      path, path);
 }
 
 void overlap(StepPrograms& programs, const OverlapOptions& options,

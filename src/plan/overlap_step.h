@@ -34,6 +34,11 @@ struct StepOverlap {
 /// rates of collectives, and nominal ones otherwise. Throws Error if the file cannot be read.
 StepOverlap step_overlap(const RunConfig& config);
 
+/// Returns a sentence for people if run.hardware names a file that does not decide how several
+/// ranks overlap, since it has no times of collectives; empty otherwise. Throws Error as
+/// step_overlap().
+std::string overlap_warning(const RunConfig& config);
+
 /// Puts the nodes of each chunk and its evaluation into such an order, and lets the lists of steps
 /// begin the update's sums early (see overlap() and begin_sums()). Programs of one rank stay as
 /// they are. `programs_of` returns the step's programs of another rank, before they were

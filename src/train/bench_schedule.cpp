@@ -190,15 +190,15 @@ std::optional<ScheduleMeasurement> measure_as_rank(const ScheduleTask& task, con
   });
   const std::vector<std::string> texts = control.texts_for_first(report.text());
   if (!control.is_first()) return std::nullopt;
-  ScheduleMeasurement result{.schedule = task.schedule,
-                             .lengths = task.lengths,
-                             .ranks = mesh.ranks(),
-                             .expected = measure(task.schedule, times),
-                             .measured = {},
-                             .steps = {},
-                             .arena_bytes = {},
-                             .predicted = predicted_step(task, mesh, rank.target(),
-                                                         seconds ? &*seconds : nullptr)};
+  ScheduleMeasurement result{
+      .schedule = task.schedule,
+      .lengths = task.lengths,
+      .ranks = mesh.ranks(),
+      .expected = measure(task.schedule, times),
+      .measured = {},
+      .steps = {},
+      .arena_bytes = {},
+      .predicted = predicted_step(task, mesh, rank.target(), seconds ? &*seconds : nullptr)};
   std::vector<RankReport> ranks;
   for (const std::string& text : texts) ranks.push_back(RankReport::of_text(text));
   const Axis pipeline = mesh.pipeline();

@@ -58,8 +58,8 @@ std::string predicted_text(const PredictedStep& step) {
                                  format_seconds(step.seconds));
   for (size_t stage = 0; stage < step.stages.size(); ++stage) {
     const PredictedStage& predicted = step.stages[stage];
-    text += fmt::format("  stage {}: {} computing, {} exposed, {} waiting for other stages\n", stage,
-                        format_seconds(predicted.computing),
+    text += fmt::format("  stage {}: {} computing, {} exposed, {} waiting for other stages\n",
+                        stage, format_seconds(predicted.computing),
                         format_seconds(of_calls(predicted, &PredictedSeconds::exposed)),
                         format_seconds(of_calls(predicted, &PredictedSeconds::waiting)));
   }
@@ -80,23 +80,22 @@ std::string schedule_json(const ScheduleMeasurement& measurement) {
                       {"chunks_in_flight", figures.peak_in_flight},
                       {"peak_bytes", measurement.arena_bytes[stage]}});
   }
-  nlohmann::ordered_json json{
-      {"bench", "schedule"},
-      {"schedule", measurement.schedule.name},
-      {"ranks", measurement.ranks},
-      {"stages", measurement.schedule.placement.ranks},
-      {"chunks", measurement.schedule.placement.chunks()},
-      {"micro_batches", measurement.schedule.micro_batches},
-      {"times", word(measurement.lengths.rule)},
-      {"update_computes", measurement.lengths.computes_update},
-      {"makespan_seconds", makespans(measurement)},
-      {"expected_makespan_seconds", measurement.expected.makespan},
-      {"bubble", bubbles(measurement)},
-      {"expected_bubble", measurement.expected.bubble},
-      {"step_seconds", of_steps(measurement, &StepTimes::seconds)},
-      {"update_seconds", of_steps(measurement, &StepTimes::update_seconds)},
-      {"micro_batches_per_second", micro_batches_per_second(measurement)},
-      {"by_stage", stages}};
+  nlohmann::ordered_json json{{"bench", "schedule"},
+                              {"schedule", measurement.schedule.name},
+                              {"ranks", measurement.ranks},
+                              {"stages", measurement.schedule.placement.ranks},
+                              {"chunks", measurement.schedule.placement.chunks()},
+                              {"micro_batches", measurement.schedule.micro_batches},
+                              {"times", word(measurement.lengths.rule)},
+                              {"update_computes", measurement.lengths.computes_update},
+                              {"makespan_seconds", makespans(measurement)},
+                              {"expected_makespan_seconds", measurement.expected.makespan},
+                              {"bubble", bubbles(measurement)},
+                              {"expected_bubble", measurement.expected.bubble},
+                              {"step_seconds", of_steps(measurement, &StepTimes::seconds)},
+                              {"update_seconds", of_steps(measurement, &StepTimes::update_seconds)},
+                              {"micro_batches_per_second", micro_batches_per_second(measurement)},
+                              {"by_stage", stages}};
   if (measurement.predicted) json["predicted_step"] = predicted_json(*measurement.predicted);
   return json.dump() + "\n";
 }

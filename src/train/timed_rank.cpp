@@ -23,9 +23,8 @@ void wait(double seconds) {
 /// Returns whether a node makes whole numbers, such as the experts that a router chooses, and how
 /// many rows each of them gets.
 bool makes_whole_numbers(const Program& program, const Node& node) {
-  return std::ranges::any_of(node.outputs, [&](Value output) {
-    return program.spec(output).dtype == DType::i32;
-  });
+  return std::ranges::any_of(
+      node.outputs, [&](Value output) { return program.spec(output).dtype == DType::i32; });
 }
 
 }  // namespace

@@ -25,8 +25,8 @@ struct TimedStep {
   double end = 0;       ///< of the update
 };
 
-/// Returns whether ranks exchange rows for their experts, whose number follows from the choices of a
-/// router.
+/// Returns whether ranks exchange rows for their experts, whose number follows from the choices of
+/// a router.
 bool exchanges_rows(const RunConfig& config);
 
 /// One rank of a timed run. It gives every node its part of its pass' time, runs the programs of a

@@ -20,6 +20,7 @@
 #include "engine/executor.h"
 #include "hardware/device_rate.h"
 #include "hardware/gemm_rate.h"
+#include "plan/overlap_step.h"
 #include "plan/product_peak.h"
 #include "plan/step_plan.h"
 #include "plan/tuned_products.h"
@@ -196,7 +197,12 @@ TrainReport train(const RunConfig& config, const TrainOptions& options, const Lo
   for (const std::string& sentence : config_warnings(resolved, mesh)) {
     logger.warn("{}", sentence);
   }
-  if (mesh.ranks() > 1) require_device_links(resolved.run.device);
+  if (mesh.ranks() > 1) {
+    require_device_links(resolved.run.device);
+    if (const std::string warning = overlap_warning(resolved); !warning.empty()) {
+      logger.warn("{}", warning);
+    }
+  }
   const std::chrono::seconds timeout(resolved.run.rank_timeout);
   ProcessState process;
   const auto train_on = [&](int rank, RankGroups* groups, const RankControl& control) {

@@ -84,8 +84,7 @@ TEST(Collectives, AreMeasuredInGroupsAtOnceAsAxesCall) {
 TEST(Collectives, OfGroupsAtOnceHaveTheTimesOfTheSlowestRank) {
   World world(4);
   std::vector<std::vector<CollectiveRate>> rates(4);
-  const CollectiveSweep sweep{
-      .collectives = {Collective::all_reduce}, .bytes = {64}, .seconds = 0};
+  const CollectiveSweep sweep{.collectives = {Collective::all_reduce}, .bytes = {64}, .seconds = 0};
   run_ranks(world, [&](int rank) {
     const std::array members = rank < 2 ? std::array{0, 1} : std::array{2, 3};
     Communicator group = world.group(rank, members);

@@ -10,26 +10,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "config/load_config.h"
 #include "config/mesh_of.h"
 #include "ops/host_target.h"
 #include "plan/overlap_step.h"
 #include "plan/predicted_step.h"
+#include "plan/small_run.h"
 #include "plan/step_plan.h"
 
 namespace tessera {
 namespace {
-
-RunConfig small_run(const std::vector<std::string>& more) {
-  std::vector<std::string> overrides{"model.family=\"llama\"", "model.vocabulary_size=64",
-                                     "model.layers=3",         "model.hidden_size=32",
-                                     "model.heads=4",          "model.kv_heads=2",
-                                     "model.experts=0",        "model.feed_forward_size=64",
-                                     "data.context=16",        "train.micro_batch=1",
-                                     "train.global_batch=8"};
-  overrides.insert(overrides.end(), more.begin(), more.end());
-  return parse_config("", "test", overrides);
-}
 
 StepPrograms programs_of(const RunConfig& config, int ranks, int rank = 0) {
   return step_programs(config, {mesh_of(config, ranks), rank});
@@ -65,7 +54,7 @@ std::vector<Begun> begun_in(const StepPrograms& programs, const StageList& list)
 }
 
 TEST(EarlySums, BeginWithinTheLastBackwardPassOneUnitAfterTheOther) {
-  const StepPrograms programs = programs_of(small_run({}), 2);
+  const StepPrograms programs = programs_of(testing::small_run(3, {}), 2);
   const StageList list = programs.step_list(0, 4);
   const std::vector<Begun> begun = begun_in(programs, list);
   // The forward pass ends with the head's gradient. Then come three layers. The embedding's
@@ -93,7 +82,7 @@ TEST(EarlySums, BeginWithinTheLastBackwardPassOneUnitAfterTheOther) {
 TEST(EarlySums, ComeAfterAllThatUsesTheirAddends) {
   for (const std::vector<std::string>& keys : std::vector<std::vector<std::string>>{
            {}, {"shard.optimizer=\"all\""}, {"parallel.tensor=2"}, {"model.tied_head=true"}}) {
-    const StepPrograms programs = programs_of(small_run(keys), 4);
+    const StepPrograms programs = programs_of(testing::small_run(3, keys), 4);
     const StageList list = programs.step_list(0, 2);
     const std::vector<const Program*> all = programs.list();
     const auto bases = [&](const Program& program, const Node& node) {
@@ -129,7 +118,7 @@ TEST(EarlySums, ComeAfterAllThatUsesTheirAddends) {
 }
 
 TEST(EarlySums, AreLeftToTheUpdateWithoutOverlap) {
-  const StepPrograms programs = programs_of(small_run({"parallel.overlap=false"}), 2);
+  const StepPrograms programs = programs_of(testing::small_run(3, {"parallel.overlap=false"}), 2);
   const StageList list = programs.step_list(0, 2);
   EXPECT_EQ(list.update_steps, 0);
   EXPECT_TRUE(begun_in(programs, list).empty());
@@ -138,7 +127,7 @@ TEST(EarlySums, AreLeftToTheUpdateWithoutOverlap) {
 /// By hand: all sums of the update take one second each, on one lane, and nothing else takes time
 /// but the last backward pass, which is as long as all that begin within it. Those hide.
 TEST(PredictedStep, HidesWhatBeginsWithinTheBackwardPass) {
-  const StepPrograms programs = programs_of(small_run({}), 2);
+  const StepPrograms programs = programs_of(testing::small_run(3, {}), 2);
   const StageList list = programs.step_list(0, 1);
   const std::vector<Begun> begun = begun_in(programs, list);
   const Program& chunk = programs.chunks().front().program;

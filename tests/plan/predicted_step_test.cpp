@@ -8,24 +8,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "config/load_config.h"
 #include "config/mesh_of.h"
 #include "config/pipeline_of.h"
 #include "ops/host_target.h"
 #include "plan/chunk_times.h"
+#include "plan/small_run.h"
 
 namespace tessera {
 namespace {
 
-RunConfig staged_run(const std::vector<std::string>& more) {
-  std::vector<std::string> overrides{"model.family=\"llama\"", "model.vocabulary_size=64",
-                                     "model.layers=8",         "model.hidden_size=32",
-                                     "model.heads=4",          "model.kv_heads=2",
-                                     "model.experts=0",        "model.feed_forward_size=64",
-                                     "data.context=16",        "train.micro_batch=1",
-                                     "parallel.pipeline=4"};
-  overrides.insert(overrides.end(), more.begin(), more.end());
-  return parse_config("", "test", overrides);
+RunConfig staged_run(std::vector<std::string> keys) {
+  keys.emplace_back("parallel.pipeline=4");
+  return testing::small_run(8, keys);
 }
 
 std::string key(const std::string& name, const std::string& value) {

@@ -315,9 +315,8 @@ TEST(BenchSchedule, RefusesExchangesOfTokensThatARouterChooses) {
   EXPECT_THAT(error_of([&] { measure_with({"parallel.expert=2"}); }),
               AllOf(HasSubstr("parallel.expert is 2"),
                     HasSubstr("set model.forced_uniform_routing to true, parallel.expert to 1")));
-  EXPECT_THAT(
-      measure_with({"parallel.expert=2", "parallel.expert_exchange='all_gather'"}).measured,
-      SizeIs(1));
+  EXPECT_THAT(measure_with({"parallel.expert=2", "parallel.expert_exchange='all_gather'"}).measured,
+              SizeIs(1));
   EXPECT_THAT(measure_with({"parallel.expert=2", "model.experts_per_token=2"}).measured, SizeIs(1))
       << "gathers";
 }
@@ -325,8 +324,8 @@ TEST(BenchSchedule, RefusesExchangesOfTokensThatARouterChooses) {
 /// Each rank has 8 tokens of one expert each, and half of the 4 experts. So it sends 4 rows of 16
 /// numbers to the other rank and gets as many back, in each layer, and the same for gradients.
 TEST(TimedRank, ExchangesRowsAsIfTheRouterWereForcedToBeEven) {
-  const RunConfig config = mixture({"parallel.expert=2", "model.forced_uniform_routing=true",
-                                    "train.precision='fp32'"});
+  const RunConfig config =
+      mixture({"parallel.expert=2", "model.forced_uniform_routing=true", "train.precision='fp32'"});
   const Mesh mesh = mesh_of(config, 2);
   std::array<int64_t, 2> received{};
   World world(2);

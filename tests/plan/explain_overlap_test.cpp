@@ -1,0 +1,97 @@
+#include "plan/explain_overlap.h"
+
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "config/mesh_of.h"
+#include "hardware/hardware_file.h"
+#include "ops/host_target.h"
+#include "plan/overlap_step.h"
+#include "plan/small_run.h"
+#include "support/temporary_folder.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+OverlapAccount account_of(const RunConfig& config, int ranks, int rank = 0) {
+  const Mesh mesh = mesh_of(config, ranks);
+  return overlap_account(config, plan_step(config, host_target(1), {mesh, rank}));
+}
+
+/// What the compute lane does not compute, it waits for.
+TEST(OverlapAccount, HasComputingExposedAndWaitingTimeThatMakeTheStep) {
+  for (const std::vector<std::string>& keys :
+       {std::vector<std::string>{},
+        {"parallel.tensor=2"},
+        {"shard.weights='all'", "shard.gradients='all'", "shard.optimizer='all'"},
+        {"parallel.pipeline=2"},
+        {"parallel.pipeline=2", "parallel.tensor=2"}}) {
+    const RunConfig config = testing::small_run(4, keys);
+    for (const int rank : {0, 3}) {
+      SCOPED_TRACE(::testing::PrintToString(keys) + ", rank " + std::to_string(rank));
+      const OverlapAccount account = account_of(config, 4, rank);
+      double sum = account.computing;
+      for (const OverlapRow& row : account.rows) {
+        EXPECT_GT(row.calls, 0) << row.operation;
+        EXPECT_LE(row.exposed, row.seconds * (1 + 1e-9)) << row.operation;
+        sum += row.exposed + row.waiting;
+      }
+      EXPECT_FALSE(account.rows.empty());
+      EXPECT_NEAR(sum, account.seconds, 1e-9 * account.seconds);
+      EXPECT_LE(account.seconds, account.seconds_written * (1 + 1e-9));
+    }
+  }
+}
+
+TEST(OverlapAccount, HasTheMessagesOfAPipeline) {
+  const RunConfig config = testing::small_run(4, {"parallel.pipeline=2"});
+  const OverlapAccount account = account_of(config, 2);
+  const auto row = std::ranges::find_if(account.rows, &OverlapRow::is_message);
+  ASSERT_NE(row, account.rows.end());
+  EXPECT_EQ(row->axes, "pipeline");
+  EXPECT_EQ(row->calls, 8) << "one of each micro-batch, each way in a row of its own";
+  // A message is 16 positions of 32 numbers: 10 microseconds, and its bytes at 50 GB/s.
+  EXPECT_NEAR(row->seconds, 8 * (10e-6 + 16 * 32 * 2 / 50e9), 1e-9);
+  const std::string table = overlap_table(account);
+  EXPECT_THAT(table, AllOf(HasSubstr("messages of activations"), HasSubstr("messages of gradients"),
+                           HasSubstr("waiting for other stages"), HasSubstr("nominal rates")));
+  const nlohmann::json json = overlap_json(account);
+  EXPECT_EQ(json["step_seconds"], account.seconds);
+  EXPECT_EQ(json["computing_seconds"], account.computing);
+}
+
+TEST(OverlapAccount, IsEmptyForOneRank) {
+  EXPECT_THAT(account_of(testing::small_run(4, {}), 1).rows, IsEmpty());
+}
+
+TEST(OverlapWarning, SaysThatAFileHasNoTimesOfCollectives) {
+  const TemporaryFolder folder;
+  const fs::path path = folder / "hardware.json";
+  Hardware hardware{.processor = {.name = "a processor", .threads = 1}, .gemms = {}, .memory = {}};
+  write_file(path, hardware_json(hardware));
+  const std::string key = "run.hardware='" + path.string() + "'";
+  EXPECT_THAT(overlap_warning(testing::small_run(4, {key})),
+              AllOf(HasSubstr(path.string()), HasSubstr("nominal rates"),
+                    HasSubstr("bench collectives --hardware")));
+  EXPECT_EQ(overlap_warning(testing::small_run(4, {key, "parallel.overlap=false"})), "");
+  EXPECT_EQ(overlap_warning(testing::small_run(4, {})), "");
+  hardware.collectives = {{.collective = Collective::all_reduce,
+                           .ranks = {RankKind::processes, 2, 1},
+                           .bytes = 4,
+                           .best_seconds = 1,
+                           .median_seconds = 1}};
+  write_file(path, hardware_json(hardware));
+  EXPECT_EQ(overlap_warning(testing::small_run(4, {key})), "");
+}
+
+}  // namespace
+}  // namespace tessera
