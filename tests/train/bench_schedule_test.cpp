@@ -247,6 +247,33 @@ TEST(BenchSchedule, TimesStepsFromTheFirstStartToTheLastUpdate) {
   }
 }
 
+TEST(BenchSchedule, TracesTheLastStepWithTheTimesOfItsNodes) {
+  const RunConfig config = pipeline({});
+  const Mesh mesh = mesh_of(config, 2);
+  const Repeats repeats{.warmup = 1, .measured = 2, .before = {}};
+  const PassLengths lengths{.rule = PassRule::flops, .mean_seconds = 0.002, .path = {}};
+  const ScheduleMeasurement measured = measure_schedule(config, mesh, lengths, repeats, true);
+  const TemporaryFolder folder;
+  write_file(folder / "trace.json", measured.traces.file);
+  const RunTrace trace = read_trace(folder / "trace.json");
+  EXPECT_EQ(trace.schedule.micro_batches, 2);
+  ASSERT_THAT(trace.ranks, SizeIs(2));
+  for (const RankTrace& rank : trace.ranks) {
+    EXPECT_EQ(rank.step.number, 3);
+    EXPECT_EQ(rank.coordinates, (std::map<std::string, int>{{"data", rank.rank()}}));
+    double computing = 0;
+    int calls = 0;
+    for (const TraceEvent& event : rank.step.events) {
+      if (event.lane == Lane::compute) computing += event.duration;
+      if (event.lane == Lane::reductions && !event.groups.empty()) ++calls;
+    }
+    EXPECT_NEAR(computing, measured.expected.ranks[0].busy, 1e-6) << "times are in nanoseconds";
+    EXPECT_GT(calls, 0);
+    EXPECT_THAT(rank.list, SizeIs(4)) << "passes";
+  }
+  EXPECT_EQ(measure_schedule(config, mesh, lengths, repeats).traces.file, "");
+}
+
 TEST(BenchSchedule, RefusesWhatItCannotTime) {
   EXPECT_THAT(error_of([&] { measure_on(1, {"run.device='emulated'"}); }),
               AllOf(HasSubstr("run.device is \"emulated\""), HasSubstr("set it to \"cpu\"")));
