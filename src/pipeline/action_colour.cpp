@@ -30,7 +30,8 @@ double shade_of(int chunk, std::span<const int> chunks) {
 }
 
 std::string action_colour(ActionKind kind, double shade) {
-  return hex_text(mixed(kLight[static_cast<size_t>(kind)], kDark[static_cast<size_t>(kind)], shade));
+  return hex_text(
+      mixed(kLight[static_cast<size_t>(kind)], kDark[static_cast<size_t>(kind)], shade));
 }
 
 std::string_view named_action_colour(ActionKind kind, double shade) {

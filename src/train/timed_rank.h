@@ -58,8 +58,8 @@ class TimedRank {
   /// Waits for what the step has left at work, such as gathers that the next step would await.
   void synchronize() { executor_.synchronize(); }
 
-  /// Records the steps that run from now on in `trace`, with the times that were set for nodes; null
-  /// ends that, after synchronize(). The trace's clock is the processor's.
+  /// Records the steps that run from now on in `trace`, with the times that were set for nodes;
+  /// null ends that, after synchronize(). The trace's clock is the processor's.
   void set_trace(Trace* trace) {
     executor_.set_trace(trace);
     runner_.set_trace(trace);

@@ -107,8 +107,7 @@ TEST_F(TraceCommandTest, DrawsTheStep) {
   EXPECT_FALSE(testing::parse_xml(svg).empty());
   EXPECT_THAT(svg, AllOf(HasSubstr("rank 0: stage 0"), HasSubstr("rank 1: stage 1"),
                          HasSubstr("step 7: ")));
-  const Result some =
-      draw({"--svg", picture, "--ranks", "1", "--from", "0.001", "--to", "0.02"});
+  const Result some = draw({"--svg", picture, "--ranks", "1", "--from", "0.001", "--to", "0.02"});
   ASSERT_EQ(some.status, 0) << some.output;
   EXPECT_THAT(read_file(picture), Not(HasSubstr("rank 0")));
 }

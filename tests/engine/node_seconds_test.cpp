@@ -25,8 +25,8 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using ::testing::Not;
 using testing::kWholeProgram;
+using ::testing::Not;
 
 /// Gathers x over the tensor axis, and doubles what was gathered.
 struct GatheredAndDoubled {

@@ -29,11 +29,11 @@ using std::chrono::nanoseconds;
 // In pixels.
 constexpr double kRowHeight = 18, kRowGap = 4, kRowLabels = 78;
 constexpr double kRankTitle = 22, kRankGap = 10;
-constexpr double kWidth = 880;        // of the rows
-constexpr double kRightMargin = 28;   // the last label of the axis is around the rows' end
+constexpr double kWidth = 880;       // of the rows
+constexpr double kRightMargin = 28;  // the last label of the axis is around the rows' end
 constexpr double kAxisHeight = 26, kLegendLine = 20, kSwatch = 12, kSwatchGap = 18;
-constexpr double kNarrow = 0.5;       // narrower boxes are merged
-constexpr double kWithBorder = 3;     // wider boxes have a border
+constexpr double kNarrow = 0.5;    // narrower boxes are merged
+constexpr double kWithBorder = 3;  // wider boxes have a border
 constexpr int kBoxFont = 10, kLegendFont = 11;
 constexpr double kBoxCharacter = 5.6, kLegendCharacter = 5.5;  // widths, at these sizes
 constexpr int kTicks = 12;
@@ -121,9 +121,8 @@ struct DrawnRank {
 void require_groups(const RunTrace& trace, const std::string& file) {
   if (trace.has_groups) return;
   for (const RankTrace& rank : trace.ranks) {
-    if (std::ranges::all_of(rank.step.events, [](const TraceEvent& event) {
-          return event.lane == Lane::compute;
-        })) {
+    if (std::ranges::all_of(rank.step.events,
+                            [](const TraceEvent& event) { return event.lane == Lane::compute; })) {
       continue;
     }
     throw Error(
@@ -143,10 +142,11 @@ std::vector<size_t> indices_of(const RunTrace& trace, const TraceView& view,
   for (const int rank : view.ranks) {
     const auto found = std::ranges::lower_bound(trace.ranks, rank, {}, &RankTrace::rank);
     if (found == trace.ranks.end() || found->rank() != rank) {
-      throw Error("--ranks names rank {}, which {} lacks; it has {} rank{} from {} to {}: name some "
-                  "of them",
-                  rank, file, trace.ranks.size(), trace.ranks.size() == 1 ? "" : "s",
-                  trace.ranks.front().rank(), trace.ranks.back().rank());
+      throw Error(
+          "--ranks names rank {}, which {} lacks; it has {} rank{} from {} to {}: name some "
+          "of them",
+          rank, file, trace.ranks.size(), trace.ranks.size() == 1 ? "" : "s",
+          trace.ranks.front().rank(), trace.ranks.back().rank());
     }
     indices.push_back(static_cast<size_t>(found - trace.ranks.begin()));
   }
@@ -178,12 +178,14 @@ TimeScale scale_of(const RunTrace& trace, const TraceView& view, const std::stri
   const double from = view.from.value_or(0);
   const double to = view.to.value_or(seconds);
   if (from >= seconds) {
-    throw Error("--from is {} s, and the step of {} takes {} s; expected less", from, file, seconds);
+    throw Error("--from is {} s, and the step of {} takes {} s; expected less", from, file,
+                seconds);
   }
   if (!(from < to)) {
-    throw Error("--from is {} s and --to {} s; expected a time that ends after it begins: give a "
-                "smaller --from or a larger --to",
-                from, to);
+    throw Error(
+        "--from is {} s and --to {} s; expected a time that ends after it begins: give a "
+        "smaller --from or a larger --to",
+        from, to);
   }
   if (to - from < kLeastShare * to) {
     throw Error("--from is {} s and --to {} s; expected at least a millionth of --to between them",
@@ -218,11 +220,7 @@ std::vector<std::string> labels_of(const TraceBox& box) {
       return {box.block};
     case BoxActivity::transferring:
     case BoxActivity::calling:
-      if (box.bytes > 0) {
-        const std::string bytes = format_bytes(std::llround(box.bytes));
-        return {fmt::format("{}, {}", box.name, bytes), bytes, box.name};
-      }
-      return {box.name};
+      return {box.bytes > 0 ? format_bytes(std::llround(box.bytes)) : box.name};
     case BoxActivity::waiting:
       return {};
   }
@@ -301,9 +299,10 @@ class LegendDrawing {
   std::string svg_;
 };
 
-/// Adds what the boxes of some rows show to the legend.
+/// Adds what the boxes of some rows show to the legend. `has_layers` says whether numbers of layers
+/// are in them.
 void add_entries(LegendDrawing& legend, const std::vector<TraceBox>& boxes,
-                 const BoxColours& colours) {
+                 const BoxColours& colours, bool has_layers) {
   std::set<std::pair<BoxActivity, std::string>> kinds;
   for (const TraceBox& box : boxes) kinds.emplace(box.activity, box.name);
   const auto has = [&](BoxActivity activity) {
@@ -326,6 +325,7 @@ void add_entries(LegendDrawing& legend, const std::vector<TraceBox>& boxes,
       axes.insert(name);
     }
   }
+  if (has_layers) legend.add({}, "numbers: layers");
   if (has_other) legend.add({std::string(kOtherColour)}, "data, and what calls nobody");
   for (const std::string& name : axes) {
     std::vector<std::string> fills;
@@ -457,19 +457,18 @@ std::string draw(const RunTrace& trace, const TraceView& view, const std::string
   std::vector<TraceBox> boxes;
   for (const DrawnRank& rank : ranks) {
     drawing.add(rank);
-    for (const TraceRow& row : rank.rows) boxes.insert(boxes.end(), row.boxes.begin(), row.boxes.end());
+    for (const TraceRow& row : rank.rows)
+      boxes.insert(boxes.end(), row.boxes.begin(), row.boxes.end());
   }
   std::string svg = svg_text({kMargin, kMargin + 12}, Anchor::start, title, 14) +
                     drawing.grounds() + axis_svg(scale, start_of(trace), drawing.spans()) +
                     drawing.rows();
   LegendDrawing legend({kMargin, drawing.spans().back().bottom + kAxisHeight + 6});
-  add_entries(legend, boxes, colours);
-  if (drawing.has_layers()) legend.add({}, "numbers: layers");
+  add_entries(legend, boxes, colours, drawing.has_layers());
   svg += legend.svg();
   double y = legend.bottom();
-  if (std::ranges::any_of(boxes, [&](const TraceBox& box) {
-        return box.duration() < scale.time_of(kNarrow);
-      })) {
+  if (std::ranges::any_of(
+          boxes, [&](const TraceBox& box) { return box.duration() < scale.time_of(kNarrow); })) {
     svg += svg_text({kMargin, y + 10}, Anchor::start,
                     "Boxes narrower than half a pixel are merged. A merged box has the colour of "
                     "most of its time.",

@@ -82,9 +82,8 @@ TraceBox box_over(std::span<const TraceBox> boxes) {
     times[kind] += box.duration();
     end = std::max(end, box.end);
   }
-  TraceBox result = kinds.at(std::ranges::max_element(times, {}, [](const auto& kind) {
-                               return kind.second;
-                             })->first);
+  TraceBox result = kinds.at(
+      std::ranges::max_element(times, {}, [](const auto& kind) { return kind.second; })->first);
   result.start = boxes.front().start;
   result.end = end;
   return result;

@@ -39,16 +39,16 @@ struct TraceRow {
   std::vector<TraceBox> boxes;  ///< in the order of time
 };
 
-/// Returns the rows of a rank, whose calls are `calls`: that of the compute lane first. An operation
-/// of the compute lane has a box, and a call one for its wait and one for its transfer. Messages of
-/// both directions are in one row, which has the waits for them.
+/// Returns the rows of a rank, whose calls are `calls`: that of the compute lane first. An
+/// operation of the compute lane has a box, and a call one for its wait and one for its transfer.
+/// Messages of both directions are in one row, which has the waits for them.
 std::vector<TraceRow> trace_rows(const RankTrace& trace, const std::vector<NetworkCall>& calls);
 
-/// Returns boxes that a picture can show, in the order of time. Operations that compute for the same
-/// pass, block and layer become one box if less than `narrow` is between them. Then boxes shorter
-/// than `narrow` become one box with those that follow them within `narrow`, until it is as long.
-/// It is of the kind that takes most of its time. So nothing is left out, and there are at most two
-/// boxes in each span of `narrow`.
+/// Returns boxes that a picture can show, in the order of time. Operations that compute for the
+/// same pass, block and layer become one box if less than `narrow` is between them. Then boxes
+/// shorter than `narrow` become one box with those that follow them within `narrow`, until it is as
+/// long. It is of the kind that takes most of its time. So nothing is left out, and there are at
+/// most two boxes in each span of `narrow`.
 std::vector<TraceBox> merged(const std::vector<TraceBox>& boxes, std::chrono::nanoseconds narrow);
 
 }  // namespace tessera

@@ -17,13 +17,13 @@ namespace {
 using std::chrono::nanoseconds;
 using ::testing::AllOf;
 using ::testing::Contains;
+using testing::data_group;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::NetworkTrace;
 using ::testing::Not;
 using ::testing::SizeIs;
-using testing::data_group;
-using testing::NetworkTrace;
 using testing::XmlElement;
 
 /// A box of a picture, as "x y width colour".
@@ -61,8 +61,8 @@ std::vector<std::string> texts_in(const std::string& svg) {
 /// Rows are 880 pixels wide, so that a pixel is a millisecond.
 constexpr double kMillisecondAPixel = 0.88;
 
-/// Rank 0 computes for 300 ms and then waits for a sum, to which rank 1 comes 50 ms later. Its update
-/// waits for a message.
+/// Rank 0 computes for 300 ms and then waits for a sum, to which rank 1 comes 50 ms later. Its
+/// update waits for a message.
 RunTrace sample_ranks() {
   NetworkTrace trace(2);
   trace.compute(0, 0, 100, "attention", "forward", 3);
@@ -88,9 +88,26 @@ TEST(TracePicture, HasBoxesWhereLanesWork) {
   const std::vector<std::string> texts = texts_in(svg);
   for (const char* text :
        {"step 1: 800 ms; exposed communication: 175 ms (21.9 %), the mean of 2 ranks",
-        "rank 0: stage 0", "rank 1: stage 0", "exposed 200 ms", "exposed 150 ms", "compute",
-        "reductions", "attention 3", "head", "3", "optimizer", "data, 1000 B", "forward",
-        "recompute", "backward", "update", "numbers: layers", "ms", "0", "100", "800",
+        "rank 0: stage 0",
+        "rank 1: stage 0",
+        "exposed 200 ms",
+        "exposed 150 ms",
+        "compute",
+        "reductions",
+        "attention 3",
+        "head",
+        "3",
+        "optimizer",
+        "1000 B",
+        "forward",
+        "recompute",
+        "backward",
+        "update",
+        "numbers: layers",
+        "ms",
+        "0",
+        "100",
+        "800",
         "data: waiting for the last rank, transferring"}) {
     EXPECT_THAT(texts, Contains(text));
   }
@@ -105,8 +122,8 @@ TEST(TracePicture, ShowsTheRanksAndTheTimeOfItsView) {
   const RunTrace trace = sample_ranks();
   // 400 ms from 200 ms on, so that a millisecond has 2.2 pixels.
   const std::string svg = draw(trace, {.ranks = {1}, .from = 0.2, .to = 0.6}, "trace.json");
-  EXPECT_THAT(box_texts(svg), ElementsAre("94 68 330 #56a0dc", "754 68 220 #fade96",
-                                          "424 90 330 #0072b2"));
+  EXPECT_THAT(box_texts(svg),
+              ElementsAre("94 68 330 #56a0dc", "754 68 220 #fade96", "424 90 330 #0072b2"));
   EXPECT_THAT(texts_in(svg),
               AllOf(Not(Contains(HasSubstr("rank 0"))), Contains("200"), Contains("600"),
                     Contains("step 1: 800 ms; exposed communication: 150 ms (18.8 %)")));
@@ -154,8 +171,8 @@ TEST(TracePicture, ShowsWhatIsTooNarrow) {
   trace.compute(0, 100, 100.001, "optimizer", "update");
   trace.compute(0, 200, 880);
   const std::string svg = draw(trace.run, {}, "trace.json");
-  EXPECT_THAT(box_texts(svg), ElementsAre("94 68 100 #add3f0", "294 68 680 #add3f0",
-                                          "194 68 0.5 #fade96"));
+  EXPECT_THAT(box_texts(svg),
+              ElementsAre("94 68 100 #add3f0", "294 68 680 #add3f0", "194 68 0.5 #fade96"));
   EXPECT_THAT(texts_in(svg), Contains(HasSubstr("merged")));
 }
 
@@ -194,18 +211,19 @@ std::vector<std::string> merged_texts(const std::vector<TraceBox>& boxes) {
 }
 
 TEST(TraceRows, JoinsOperationsOfALayer) {
-  EXPECT_THAT(merged_texts({box(0, 20, "forward"), box(29, 40, "forward"), box(50, 70, "forward"),
-                            box(70, 90, "forward", 1), box(90, 110, "backward", 1)}),
-              ElementsAre("0-40 forward 0", "50-70 forward 0", "70-90 forward 1",
-                          "90-110 backward 1"));
+  EXPECT_THAT(
+      merged_texts({box(0, 20, "forward"), box(29, 40, "forward"), box(50, 70, "forward"),
+                    box(70, 90, "forward", 1), box(90, 110, "backward", 1)}),
+      ElementsAre("0-40 forward 0", "50-70 forward 0", "70-90 forward 1", "90-110 backward 1"));
 }
 
 TEST(TraceRows, MergesNarrowBoxesThatFollowEachOther) {
-  EXPECT_THAT(merged_texts({box(0, 20, "forward"), box(20, 23, "backward"), box(23, 28, "forward", 1),
-                            box(28, 33, "backward", 2), box(33, 34, "update"), box(34, 60, "forward"),
-                            box(70, 71, "forward"), box(81, 82, "update")}),
-              ElementsAre("0-20 forward 0", "20-33 backward -1", "33-34 update 0", "34-60 forward 0",
-                          "70-71 forward 0", "81-82 update 0"));
+  EXPECT_THAT(
+      merged_texts({box(0, 20, "forward"), box(20, 23, "backward"), box(23, 28, "forward", 1),
+                    box(28, 33, "backward", 2), box(33, 34, "update"), box(34, 60, "forward"),
+                    box(70, 71, "forward"), box(81, 82, "update")}),
+      ElementsAre("0-20 forward 0", "20-33 backward -1", "33-34 update 0", "34-60 forward 0",
+                  "70-71 forward 0", "81-82 update 0"));
   EXPECT_THAT(merged_texts({}), IsEmpty());
 }
 
