@@ -4,17 +4,14 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <map>
-#include <set>
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "base/text.h"
-#include "pipeline/action_colour.h"
 #include "plan/account/network_account.h"
+#include "plan/account/trace_legend.h"
 #include "plan/account/trace_rows.h"
 #include "plot/colour.h"
 #include "plot/style.h"
@@ -29,69 +26,15 @@ using std::chrono::nanoseconds;
 // In pixels.
 constexpr double kRowHeight = 18, kRowGap = 4, kRowLabels = 78;
 constexpr double kRankTitle = 22, kRankGap = 10;
-constexpr double kWidth = 880;       // of the rows
+constexpr double kRowsWidth = 880;   // of the rows
 constexpr double kRightMargin = 28;  // the last label of the axis is around the rows' end
-constexpr double kAxisHeight = 26, kLegendLine = 20, kSwatch = 12, kSwatchGap = 18;
+constexpr double kAxisHeight = 26;
 constexpr double kNarrow = 0.5;    // narrower boxes are merged
 constexpr double kWithBorder = 3;  // wider boxes have a border
-constexpr int kBoxFont = 10, kLegendFont = 11;
-constexpr double kBoxCharacter = 5.6, kLegendCharacter = 5.5;  // widths, at these sizes
+constexpr int kBoxFont = 10, kSmallFont = 11;
+constexpr double kBoxCharacter = 5.6;  // the width of a character in a box
 constexpr int kTicks = 12;
 constexpr std::string_view kNoteFill = "fill=\"#666\"";
-
-/// The colours of computing: those of actions where there is such an action.
-const std::array<std::pair<std::string_view, std::string>, 4>& pass_colours() {
-  static const std::array<std::pair<std::string_view, std::string>, 4> colours{
-      {{"forward", action_colour(ActionKind::forward, 0)},
-       {"recompute", action_colour(ActionKind::forward, 1)},
-       {"backward", action_colour(ActionKind::backward, 0)},
-       {"update", action_colour(ActionKind::input_gradients, 0)}}};
-  return colours;
-}
-constexpr std::string_view kOtherColour = "#c8c8c8";  // of work outside of programs and calls
-
-/// Gives boxes their colours. The axes of a trace have colours of their own, in the order of their
-/// names.
-class BoxColours {
- public:
-  explicit BoxColours(const std::vector<std::vector<NetworkCall>>& calls) {
-    for (const std::vector<NetworkCall>& of_rank : calls) {
-      for (const NetworkCall& call : of_rank) axes_.insert(call.axes);
-    }
-  }
-
-  Colour of(BoxActivity activity, const std::string& name) const {
-    constexpr Colour kWhite{255, 255, 255};
-    constexpr double kWaiting = 0.7, kUnknown = 0.4;  // weights of white
-    switch (activity) {
-      case BoxActivity::computing:
-        return colour_of_hex(of_pass(name));
-      case BoxActivity::on_its_own:
-        return colour_of_hex(kOtherColour);
-      case BoxActivity::transferring:
-        return of_axes(name);
-      case BoxActivity::waiting:
-        return mixed(of_axes(name), kWhite, kWaiting);
-      case BoxActivity::calling:
-        return mixed(of_axes(name), kWhite, kUnknown);
-    }
-    return kWhite;
-  }
-
- private:
-  static std::string_view of_pass(const std::string& pass) {
-    for (const auto& [name, colour] : pass_colours()) {
-      if (name == pass) return colour;
-    }
-    return kOtherColour;
-  }
-  Colour of_axes(const std::string& axes) const {
-    const auto index = std::distance(axes_.begin(), axes_.find(axes));
-    return colour_of_hex(colour(static_cast<size_t>(index)));
-  }
-
-  std::set<std::string> axes_;
-};
 
 /// The time that a picture shows, and where a moment is in it.
 struct TimeScale {
@@ -100,11 +43,11 @@ struct TimeScale {
   double left = 0;  // the pixel of `from`
 
   double x(nanoseconds time) const {
-    return left + kWidth * seconds_of(time - from) / seconds_of(to - from);
+    return left + kRowsWidth * seconds_of(time - from) / seconds_of(to - from);
   }
   /// Returns the time that takes so many pixels.
   nanoseconds time_of(double pixels) const {
-    return nanoseconds_of(pixels / kWidth * seconds_of(to - from));
+    return nanoseconds_of(pixels / kRowsWidth * seconds_of(to - from));
   }
 };
 
@@ -272,76 +215,6 @@ class RowDrawing {
   bool has_layers_ = false;
 };
 
-/// Places the entries of a legend in lines.
-class LegendDrawing {
- public:
-  explicit LegendDrawing(Point corner) : left_(corner.x), at_(corner) {}
-
-  void add(const std::vector<std::string>& fills, std::string_view text) {
-    const double width = kSwatch * static_cast<double>(fills.size()) + 5 +
-                         kLegendCharacter * static_cast<double>(character_count(text));
-    if (at_.x > left_ && at_.x + width > left_ + kRowLabels + kWidth) {
-      at_ = {left_, at_.y + kLegendLine};
-    }
-    for (const std::string& fill : fills) {
-      svg_ += svg_rectangle(at_, kSwatch, kSwatch, fill);
-      at_.x += kSwatch;
-    }
-    svg_ += svg_text({at_.x + 5, at_.y + 10}, Anchor::start, text, kLegendFont);
-    at_.x += width - kSwatch * static_cast<double>(fills.size()) + kSwatchGap;
-  }
-  const std::string& svg() const { return svg_; }
-  double bottom() const { return at_.y + kLegendLine; }
-
- private:
-  double left_;
-  Point at_;
-  std::string svg_;
-};
-
-/// Adds what the boxes of some rows show to the legend. `has_layers` says whether numbers of layers
-/// are in them.
-void add_entries(LegendDrawing& legend, const std::vector<TraceBox>& boxes,
-                 const BoxColours& colours, bool has_layers) {
-  std::set<std::pair<BoxActivity, std::string>> kinds;
-  for (const TraceBox& box : boxes) kinds.emplace(box.activity, box.name);
-  const auto has = [&](BoxActivity activity) {
-    return std::ranges::any_of(kinds, [&](const auto& kind) { return kind.first == activity; });
-  };
-  const auto fill = [&](BoxActivity activity, const std::string& name) {
-    return hex_text(colours.of(activity, name));
-  };
-  bool has_other = has(BoxActivity::on_its_own);
-  for (const auto& [pass, colour] : pass_colours()) {
-    if (kinds.contains({BoxActivity::computing, std::string(pass)})) legend.add({colour}, pass);
-  }
-  std::set<std::string> axes;
-  for (const auto& [activity, name] : kinds) {
-    if (activity == BoxActivity::computing) {
-      has_other |= std::ranges::find(pass_colours(), name, [](const auto& pass) {
-                     return pass.first;
-                   }) == pass_colours().end();
-    } else if (activity != BoxActivity::on_its_own) {
-      axes.insert(name);
-    }
-  }
-  if (has_layers) legend.add({}, "numbers: layers");
-  if (has_other) legend.add({std::string(kOtherColour)}, "data, and what calls nobody");
-  for (const std::string& name : axes) {
-    std::vector<std::string> fills;
-    std::vector<std::string> words;
-    for (const auto& [activity, text] :
-         {std::pair(BoxActivity::waiting, "waiting for the last rank"),
-          std::pair(BoxActivity::transferring, "transferring"),
-          std::pair(BoxActivity::calling, "last rank not known")}) {
-      if (!kinds.contains({activity, name})) continue;
-      fills.push_back(fill(activity, name));
-      words.emplace_back(text);
-    }
-    legend.add(fills, fmt::format("{}: {}", name, fmt::join(words, ", ")));
-  }
-}
-
 /// The upper and the lower end of a rank's rows.
 struct RowSpan {
   double top = 0;
@@ -354,13 +227,13 @@ std::string axis_svg(const TimeScale& scale, nanoseconds zero, const std::vector
   const double from = kMilliseconds * seconds_of(scale.from - zero);
   const double to = kMilliseconds * seconds_of(scale.to - zero);
   const double label_y = spans.back().bottom + 17;
-  std::string svg = svg_text({kMargin, label_y}, Anchor::start, "ms", kLegendFont);
+  std::string svg = svg_text({kMargin, label_y}, Anchor::start, "ms", kSmallFont);
   for (const double value : linear_ticks({from, to}, kTicks, false).values) {
-    const double x = scale.left + kWidth * (value - from) / (to - from);
+    const double x = scale.left + kRowsWidth * (value - from) / (to - from);
     for (const RowSpan& span : spans) {
       svg += svg_path(std::array{Point{x, span.top}, Point{x, span.bottom}}, "stroke=\"#ddd\"");
     }
-    svg += svg_text({x, label_y}, Anchor::middle, fmt::format("{}", value), kLegendFont);
+    svg += svg_text({x, label_y}, Anchor::middle, fmt::format("{}", value), kSmallFont);
   }
   return svg;
 }
@@ -402,16 +275,16 @@ class RanksDrawing {
       : colours_(colours), scale_(scale), y_(top) {}
 
   void add(const DrawnRank& rank) {
-    const double right = scale_.left + kWidth;
+    const double right = scale_.left + kRowsWidth;
     rows_ += svg_text({kMargin, y_ + 14}, Anchor::start, rank.title, 12, "font-weight=\"bold\"");
     rows_ += svg_text({right, y_ + 14}, Anchor::end,
                       fmt::format("exposed {}", format_seconds(seconds_of(rank.exposed))),
-                      kLegendFont, kNoteFill);
+                      kSmallFont, kNoteFill);
     y_ += kRankTitle;
     spans_.push_back({y_ - kRowGap, y_});
     RowDrawing drawing(colours_, scale_);
     for (const TraceRow& row : rank.rows) {
-      rows_ += svg_text({scale_.left - 8, y_ + 13}, Anchor::end, row.name, kLegendFont);
+      rows_ += svg_text({scale_.left - 8, y_ + 13}, Anchor::end, row.name, kSmallFont);
       const double begin = scale_.x(std::clamp(rank.start, scale_.from, scale_.to));
       const double end = scale_.x(std::clamp(rank.end, scale_.from, scale_.to));
       grounds_ += svg_rectangle({begin, y_}, end - begin, kRowHeight, "#f2f2f2");
@@ -463,19 +336,20 @@ std::string draw(const RunTrace& trace, const TraceView& view, const std::string
   std::string svg = svg_text({kMargin, kMargin + 12}, Anchor::start, title, 14) +
                     drawing.grounds() + axis_svg(scale, start_of(trace), drawing.spans()) +
                     drawing.rows();
-  LegendDrawing legend({kMargin, drawing.spans().back().bottom + kAxisHeight + 6});
-  add_entries(legend, boxes, colours, drawing.has_layers());
-  svg += legend.svg();
-  double y = legend.bottom();
+  const TraceLegend legend = draw_legend(boxes, colours, drawing.has_layers(),
+                                         {kMargin, drawing.spans().back().bottom + kAxisHeight + 6},
+                                         kRowLabels + kRowsWidth);
+  svg += legend.svg;
+  double y = legend.bottom;
   if (std::ranges::any_of(
           boxes, [&](const TraceBox& box) { return box.duration() < scale.time_of(kNarrow); })) {
     svg += svg_text({kMargin, y + 10}, Anchor::start,
                     "Boxes narrower than half a pixel are merged. A merged box has the colour of "
                     "most of its time.",
-                    kLegendFont, kNoteFill);
+                    kSmallFont, kNoteFill);
     y += kNoteHeight;
   }
-  return svg_document(scale.left + kWidth + kRightMargin, y + kMargin - 8, title, svg);
+  return svg_document(scale.left + kRowsWidth + kRightMargin, y + kMargin - 8, title, svg);
 }
 
 }  // namespace tessera
