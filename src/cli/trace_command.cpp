@@ -58,6 +58,7 @@ void add_draw(CLI::App& trace) {
       ->add_option("--ranks", arguments->view.ranks,
                    "The ranks that are drawn, as 0,2; left out: all of the trace")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::NonNegativeNumber);
   constexpr double kLongest = 1e6;
   command

@@ -110,6 +110,11 @@ TEST_F(TraceCommandTest, DrawsTheStep) {
   const Result some = draw({"--svg", picture, "--ranks", "1", "--from", "0.001", "--to", "0.02"});
   ASSERT_EQ(some.status, 0) << some.output;
   EXPECT_THAT(read_file(picture), Not(HasSubstr("rank 0")));
+  const Result before = testing::run_program(
+      folder_, {"trace", "draw", "--svg", picture, "--ranks", "1,0", folder_.path().string()});
+  ASSERT_EQ(before.status, 0) << before.output;
+  const std::string both = read_file(picture);
+  EXPECT_LT(both.find("rank 1"), both.find("rank 0"));
 }
 
 TEST_F(TraceCommandTest, SaysWhyItCannotDraw) {
