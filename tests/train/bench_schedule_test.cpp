@@ -1,6 +1,7 @@
 #include "train/bench_schedule.h"
 
 #include <array>
+#include <map>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,6 +13,7 @@
 #include "config/resolve.h"
 #include "hardware/hardware_file.h"
 #include "ops/host_target.h"
+#include "pipeline/run_trace.h"
 #include "plan/step_plan.h"
 #include "support/error_of.h"
 #include "support/temporary_folder.h"

@@ -116,23 +116,30 @@ double step_seconds(const RunTrace& trace) {
 /// Returns the time of a view as a scale whose rows begin at the pixel `left`.
 TimeScale scale_of(const RunTrace& trace, const TraceView& view, const std::string& file,
                    double left) {
-  constexpr double kLeastShare = 1e-6;  // of `to`: the labels of the axis have to differ
+  // Of `to`: the labels of the axis have to differ. The seconds are two of a trace's units.
+  constexpr double kLeastShare = 1e-6, kLeastSeconds = 2e-9;
   const double seconds = step_seconds(trace);
   const double from = view.from.value_or(0);
   const double to = view.to.value_or(seconds);
+  if (seconds < kLeastSeconds) {
+    throw Error("the step of {} takes no time; expected one that can be drawn: trace another step",
+                file);
+  }
   if (from >= seconds) {
     throw Error("--from is {} s, and the step of {} takes {} s; expected less", from, file,
                 seconds);
   }
   if (!(from < to)) {
     throw Error(
-        "--from is {} s and --to {} s; expected a time that ends after it begins: give a "
-        "smaller --from or a larger --to",
+        "--from is {} s and --to {} s; expected a time that ends after it begins: give a smaller "
+        "--from or a larger --to",
         from, to);
   }
-  if (to - from < kLeastShare * to) {
-    throw Error("--from is {} s and --to {} s; expected at least a millionth of --to between them",
-                from, to);
+  if (to - from < std::max(kLeastShare * to, kLeastSeconds)) {
+    throw Error(
+        "--from is {} s and --to {} s; expected at least 2 ns and a millionth of --to between "
+        "them: give a smaller --from or a larger --to",
+        from, to);
   }
   const nanoseconds zero = start_of(trace);
   return {zero + nanoseconds_of(from), zero + nanoseconds_of(to), left};

@@ -1,8 +1,11 @@
 #include "plan/account/trace_picture.h"
 
 #include <algorithm>
+#include <chrono>
+#include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -240,6 +243,8 @@ TEST(TracePicture, RefusesWhatATraceDoesNotShow) {
   EXPECT_THAT(error(trace, {.from = 0.8}),
               AllOf(HasSubstr("--from is 0.8 s"), HasSubstr("run/trace.json takes 0.8 s")));
   EXPECT_THAT(error(trace, {.from = 0.5, .to = 0.5 + 1e-8}), HasSubstr("a millionth"));
+  EXPECT_THAT(error(trace, {.to = 1e-9}), HasSubstr("at least 2 ns"));
+  EXPECT_THAT(error(NetworkTrace(1).run, {}), HasSubstr("run/trace.json takes no time"));
   trace.has_groups = false;
   EXPECT_THAT(error(trace, {}), AllOf(HasSubstr("run/trace.json is a trace of an earlier version"),
                                       HasSubstr("run.trace_step writes a new one")));
