@@ -34,6 +34,7 @@ struct ScheduleArguments {
   bool computes_update = false;
   RepeatArguments repeats{.repeats = 5, .warmup = 1};
   std::string picture;  // empty: none
+  std::string trace;    // empty: none
 
   PassLengths lengths() const {
     PassLengths result{.mean_seconds = mean_seconds.value_or(PassLengths{}.mean_seconds),
@@ -66,8 +67,10 @@ struct ScheduleArguments {
 /// Measures on ranks that are threads, or processes. The first process reports.
 void run(const ScheduleArguments& arguments, Processes* processes) {
   refuse_thread_ranks(processes, arguments.ranks);
+  const bool traces = !arguments.trace.empty();
   const bool is_first = processes == nullptr || processes->rank() == 0;
   if (is_first) require_picture(arguments.picture);
+  if (is_first && traces) require_writable(arguments.trace);
   const RunConfig config = resolve(arguments.config.load());
   const Logger logger = is_first ? Logger() : Logger::silent();
   const auto warn = [&](const std::string& sentence) { logger.warn("{}", sentence); };
@@ -80,13 +83,17 @@ void run(const ScheduleArguments& arguments, Processes* processes) {
   const Repeats repeats = arguments.repeats.make_repeats("schedule");
   std::optional<ScheduleMeasurement> measurement;
   if (processes == nullptr) {
-    measurement = measure_schedule(phase, mesh, arguments.lengths(), repeats);
+    measurement = measure_schedule(phase, mesh, arguments.lengths(), repeats, traces);
   } else {
-    measurement = measure_schedule(phase, mesh, arguments.lengths(), repeats, *processes);
+    measurement = measure_schedule(phase, mesh, arguments.lengths(), repeats, *processes, traces);
   }
   if (!measurement) return;
   fmt::print("{}",
              arguments.repeats.json ? schedule_json(*measurement) : schedule_text(*measurement));
+  if (traces) {
+    if (!measurement->traces.warning.empty()) warn(measurement->traces.warning);
+    write_file(arguments.trace, measurement->traces.file);
+  }
   if (arguments.picture.empty()) return;
   write_file(arguments.picture, draw(measurement->schedule, measurement->measured.back()));
 }
@@ -129,6 +136,9 @@ void add_bench_schedule(CLI::App& bench) {
   command->add_flag("--json", arguments->repeats.json, "Print JSON");
   command->add_option("--svg", arguments->picture,
                       "A picture of the last run as well, to this file");
+  command->add_option("--trace", arguments->trace,
+                      "A trace of all ranks in the last measured step as well, to this file, for "
+                      "`tessera trace draw` and `tessera trace summarize`");
   command->callback([arguments] {
     const std::unique_ptr<Processes> processes = join_processes(arguments->config.rank_timeout());
     run_as_one_process(processes.get(), [&] { run(*arguments, processes.get()); });

@@ -1,10 +1,17 @@
+#include <filesystem>
+#include <memory>
 #include <optional>
+#include <string>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "base/file.h"
+#include "cli/bench_commands.h"
 #include "cli/commands.h"
+#include "pipeline/run_trace.h"
 #include "plan/account/step_account.h"
+#include "plan/account/trace_picture.h"
 
 namespace tessera {
 namespace {
@@ -29,12 +36,45 @@ void run_summarize(const TraceArguments& arguments) {
   fmt::print("{}", arguments.json ? account_json(account) : account_text(account));
 }
 
-}  // namespace
+struct DrawArguments {
+  std::string path;
+  std::string picture;
+  TraceView view;
+};
 
-void add_trace_command(CLI::App& app) {
-  CLI::App* trace = app.add_subcommand("trace", "Read the trace of a training step");
-  trace->require_subcommand(1);
-  CLI::App* command = trace->add_subcommand(
+void run_draw(const DrawArguments& arguments) {
+  require_picture(arguments.picture);
+  const std::filesystem::path file = trace_file(arguments.path);
+  write_file(arguments.picture, draw(read_trace(file), arguments.view, file.string()));
+}
+
+void add_draw(CLI::App& trace) {
+  CLI::App* command = trace.add_subcommand(
+      "draw", "Draw a step: for each rank, what its lanes do and when, and where it waits");
+  auto arguments = std::make_shared<DrawArguments>();
+  command->add_option("TRACE", arguments->path, "A run's folder or its trace.json")->required();
+  command->add_option("--svg", arguments->picture, "The file of the picture")->required();
+  command
+      ->add_option("--ranks", arguments->view.ranks,
+                   "The ranks that are drawn, as 0,2; left out: all of the trace")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::NonNegativeNumber);
+  constexpr double kLongest = 1e6;
+  command
+      ->add_option("--from", arguments->view.from,
+                   "Where the picture begins, in seconds of the step; left out: with the step")
+      ->check(CLI::Range(0.0, kLongest));
+  command
+      ->add_option("--to", arguments->view.to,
+                   "Where it ends; left out: with the step. Pictures of equal --from and --to have "
+                   "the same scale")
+      ->check(CLI::Range(0.0, kLongest));
+  command->callback([arguments] { run_draw(*arguments); });
+}
+
+void add_summarize(CLI::App& trace) {
+  CLI::App* command = trace.add_subcommand(
       "summarize",
       "Say where a step's time went: by rank, block, pass and operation, and what limits it");
   auto arguments = std::make_shared<TraceArguments>();
@@ -63,6 +103,15 @@ void add_trace_command(CLI::App& app) {
       ->check(CLI::PositiveNumber);
   command->add_flag("--json", arguments->json, "Print JSON");
   command->callback([arguments] { run_summarize(*arguments); });
+}
+
+}  // namespace
+
+void add_trace_command(CLI::App& app) {
+  CLI::App* trace = app.add_subcommand("trace", "Read the trace of a training step");
+  trace->require_subcommand(1);
+  add_summarize(*trace);
+  add_draw(*trace);
 }
 
 }  // namespace tessera

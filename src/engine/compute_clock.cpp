@@ -5,9 +5,11 @@
 
 namespace tessera {
 
-void ComputeClock::add(double seconds) {
+ComputeClock::Clock::time_point ComputeClock::add(double seconds) {
   const std::chrono::duration<double> duration(seconds);
-  done_ = std::max(Clock::now(), done_) + std::chrono::duration_cast<Clock::duration>(duration);
+  const Clock::time_point begin = std::max(Clock::now(), done_);
+  done_ = begin + std::chrono::duration_cast<Clock::duration>(duration);
+  return begin;
 }
 
 void ComputeClock::join() const { std::this_thread::sleep_until(done_); }

@@ -11,7 +11,8 @@ class ComputeClock {
   using Clock = std::chrono::steady_clock;
 
   /// Puts work of that many seconds behind the work before it. It begins now if that is done.
-  void add(double seconds);
+  /// Returns when it begins.
+  Clock::time_point add(double seconds);
   /// Waits until all work is done.
   void join() const;
   /// Returns when all work is done.

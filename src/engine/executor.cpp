@@ -26,6 +26,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/monotonic.h"
 #include "tensor/dispatch.h"
 
 namespace tessera {
@@ -395,7 +396,7 @@ void Executor::run_timed(const Program& program, const Node& node, const Executi
   if (node_seconds_ && !execution.is_beside_compute) {
     if (node.operation->lane() == Lane::compute) {
       if (const std::optional<double> seconds = node_seconds_(program, node)) {
-        return compute_clock_.add(*seconds);
+        return take_time(program, node, *seconds);
       }
     }
     compute_clock_.join();
@@ -410,6 +411,14 @@ void Executor::run_timed(const Program& program, const Node& node, const Executi
   TraceEvent event = trace_->event_of(program, node);
   trace_->take_products(event);
   timer_->end(*execution.stream, std::move(event));
+}
+
+void Executor::take_time(const Program& program, const Node& node, double seconds) {
+  const ComputeClock::Clock::time_point begin = compute_clock_.add(seconds);
+  if (trace_ != nullptr) {
+    trace_->add(program, node, monotonic_seconds_at(begin),
+                monotonic_seconds_at(compute_clock_.done()));
+  }
 }
 
 void Executor::set_trace(Trace* trace) {

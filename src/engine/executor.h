@@ -133,7 +133,8 @@ class Executor {
   /// Makes nodes of the compute lane take time instead of running, from now on: as many seconds as
   /// the function says; a node for which it has no time computes. An empty function ends that.
   /// Nodes of other lanes run, on whatever values there are. So computed values have no meaning,
-  /// and a node whose messages depend on values must not be there. Throws InternalError on an
+  /// and a node whose messages depend on values must not be there. A trace, whose clock is then the
+  /// processor's, has the nodes with the times that they are given. Throws InternalError on an
   /// accelerator.
   using NodeSeconds =
       std::function<std::optional<double>(const Program& program, const Node& node)>;
@@ -253,6 +254,8 @@ class Executor {
   static void clear_outputs(const Operands& operands, Stream* stream);
   /// Runs a node's operation, and records its time if there is a trace.
   void run_timed(const Program& program, const Node& node, const Execution& execution);
+  /// Puts a node into the compute clock instead of running it, and records it if there is a trace.
+  void take_time(const Program& program, const Node& node, double seconds);
   void check_outputs(const Program& program, const Node& node,
                      std::span<const Tensor> outputs) const;
 

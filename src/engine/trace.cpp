@@ -109,18 +109,29 @@ Trace::Span::~Span() {
   event_.duration = end - event_.start;
   const bool is_own_thread = trace_->is_own_thread();
   if (is_own_thread) trace_->take_products(event_);
-  {
-    const std::scoped_lock lock(trace_->mutex_);
-    if (node_ != nullptr) {
-      trace_->node_events_.push_back({trace_->step_.events.size(), program_, node_});
-    }
-    trace_->step_.events.push_back(std::move(event_));
+  if (node_ != nullptr) {
+    trace_->add(*program_, *node_, std::move(event_));
+  } else {
+    trace_->add(std::move(event_));
   }
   if (is_own_thread) trace_->step_.recording_seconds += trace_->now() - end;
 }
 
 void Trace::add(TraceEvent event) {
   const std::scoped_lock lock(mutex_);
+  step_.events.push_back(std::move(event));
+}
+
+void Trace::add(const Program& program, const Node& node, double begin, double end) {
+  TraceEvent event;
+  event.start = begin - begin_;
+  event.duration = end - begin;
+  add(program, node, std::move(event));
+}
+
+void Trace::add(const Program& program, const Node& node, TraceEvent event) {
+  const std::scoped_lock lock(mutex_);
+  node_events_.push_back({step_.events.size(), &program, &node});
   step_.events.push_back(std::move(event));
 }
 

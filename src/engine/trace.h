@@ -64,6 +64,9 @@ class Trace {
 
   /// Adds an event that was timed elsewhere (see TraceTimer), in seconds since the trace began.
   void add(TraceEvent event);
+  /// Adds a node that works from one moment of the trace's clock to another. The end may be still
+  /// to come. The program must outlive the trace, as for a Span.
+  void add(const Program& program, const Node& node, double begin, double end);
 
   /// Returns the event of a node without times and products. Adds its groups of ranks to the step.
   TraceEvent event_of(const Program& program, const Node& node);
@@ -86,6 +89,8 @@ class Trace {
     const Node* node;
   };
 
+  /// Adds an event that has its times and products. step() fills in what the node is.
+  void add(const Program& program, const Node& node, TraceEvent event);
   /// Returns the groups of ranks that a node calls, one for each view of the mesh, as indices in
   /// the step's list of them. Adds those that are new.
   std::vector<int> groups_of(const Program& program, const Node& node);

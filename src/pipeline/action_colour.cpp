@@ -2,22 +2,17 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
-#include <fmt/format.h>
+#include "plot/colour.h"
 
 namespace tessera {
 namespace {
 
-struct ShadeColour {
-  int red, green, blue;
-};
-
 /// The colour of a rank's first chunk, by ActionKind, and that of its last one. They are distinct
 /// with any kind of colour vision (Okabe and Ito), and numbers are legible on all of them.
-constexpr std::array<ShadeColour, 4> kLight{
+constexpr std::array<Colour, 4> kLight{
     {{173, 211, 240}, {150, 220, 195}, {250, 222, 150}, {228, 192, 216}}};
-constexpr std::array<ShadeColour, 4> kDark{
+constexpr std::array<Colour, 4> kDark{
     {{86, 160, 220}, {60, 175, 130}, {230, 165, 40}, {204, 130, 175}}};
 
 /// Their names in the trace event format: blue, green, yellow to orange, and pink.
@@ -35,11 +30,8 @@ double shade_of(int chunk, std::span<const int> chunks) {
 }
 
 std::string action_colour(ActionKind kind, double shade) {
-  const ShadeColour& light = kLight[static_cast<size_t>(kind)];
-  const ShadeColour& dark = kDark[static_cast<size_t>(kind)];
-  const auto mixed = [&](int from, int to) { return std::lround(std::lerp(from, to, shade)); };
-  return fmt::format("#{:02x}{:02x}{:02x}", mixed(light.red, dark.red),
-                     mixed(light.green, dark.green), mixed(light.blue, dark.blue));
+  return hex_text(
+      mixed(kLight[static_cast<size_t>(kind)], kDark[static_cast<size_t>(kind)], shade));
 }
 
 std::string_view named_action_colour(ActionKind kind, double shade) {

@@ -401,6 +401,10 @@ const RankTrace& RunTrace::of_rank(int rank) const {
               ranks.back().rank());
 }
 
+std::filesystem::path trace_file(const std::filesystem::path& run_or_file) {
+  return is_folder(run_or_file) ? run_or_file / "trace.json" : run_or_file;
+}
+
 RunTrace read_trace(const std::filesystem::path& path) {
   const std::string file = path.string();
   std::error_code failed;

@@ -35,6 +35,8 @@ struct RankTrace {
   std::map<std::string, int> coordinates = {};
 
   int rank() const { return step.origin.rank; }
+  /// Returns the rank with its stage and its coordinates: "rank 5: stage 1, data 0, tensor 1".
+  std::string title() const;
   bool operator==(const RankTrace&) const = default;
 };
 
@@ -78,5 +80,8 @@ void write_trace(const std::filesystem::path& path, const RunTrace& trace);
 /// Reads a file that write_trace() wrote. Throws Error, which says what is wrong, if the file is
 /// damaged, comes from another program or version, or does not have exactly one step of each rank.
 RunTrace read_trace(const std::filesystem::path& path);
+
+/// Returns the file of a step's trace, given it or the folder of its run.
+std::filesystem::path trace_file(const std::filesystem::path& run_or_file);
 
 }  // namespace tessera

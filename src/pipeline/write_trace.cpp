@@ -86,12 +86,7 @@ class EventWriter {
   }
 
   void name_process() {
-    std::vector<std::string> coordinates{fmt::format("stage {}", trace_.stage)};
-    for (const auto& [axis, index] : trace_.coordinates) {
-      coordinates.push_back(fmt::format("{} {}", axis, index));
-    }
-    const std::string name = fmt::format("rank {}: {}", trace_.rank(), join(coordinates, ", "));
-    add_metadata("process_name", kScheduleTrack, {{"name", name}});
+    add_metadata("process_name", kScheduleTrack, {{"name", trace_.title()}});
     add_metadata("process_sort_index", kScheduleTrack, {{"sort_index", trace_.rank()}});
   }
 
@@ -215,6 +210,12 @@ std::string flow_id(int pipeline, const BoundaryMessage& message) {
   id = id << kMicroBatchBits | bits(message.micro_batch, kMicroBatchBits);
   id = id << 1 | static_cast<uint64_t>(message.kind);
   return fmt::format("0x{:x}", id);
+}
+
+std::string RankTrace::title() const {
+  std::vector<std::string> parts{fmt::format("stage {}", stage)};
+  for (const auto& [axis, index] : coordinates) parts.push_back(fmt::format("{} {}", axis, index));
+  return fmt::format("rank {}: {}", rank(), join(parts, ", "));
 }
 
 RankTraceText rank_trace_text(const RankTrace& trace) {

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "plot/colour.h"
 #include "plot/style.h"
 #include "plot/svg.h"
 #include "plot/ticks.h"
@@ -23,10 +24,6 @@ constexpr double kRowLabels = 66, kColumnLabels = 48, kPanelTitle = 26, kPanelGa
 constexpr double kScaleWidth = 14, kScaleLabels = 70;
 constexpr int kScaleSteps = 64;
 
-struct Colour {
-  double red, green, blue;
-};
-
 /// Colours from dark to bright, in even steps of lightness, distinct with any kind of colour
 /// vision: points of matplotlib's "viridis" (CC0).
 constexpr std::array<Colour, 6> kHeatColours{
@@ -36,14 +33,7 @@ Colour colour_of(double fraction) {
   const double position = std::clamp(fraction, 0.0, 1.0) * (kHeatColours.size() - 1);
   const auto below = std::min(static_cast<size_t>(position), kHeatColours.size() - 2);
   const double weight = position - static_cast<double>(below);
-  const Colour &low = kHeatColours[below], &high = kHeatColours[below + 1];
-  return {std::lerp(low.red, high.red, weight), std::lerp(low.green, high.green, weight),
-          std::lerp(low.blue, high.blue, weight)};
-}
-
-std::string hex_text(const Colour& colour) {
-  return fmt::format("#{:02x}{:02x}{:02x}", std::lround(colour.red), std::lround(colour.green),
-                     std::lround(colour.blue));
+  return mixed(kHeatColours[below], kHeatColours[below + 1], weight);
 }
 
 /// Returns a value with two decimals below 1, one below 10, else none: "0.42", "9.1", "87".
@@ -71,11 +61,9 @@ double largest_value(const HeatMap& map) {
 std::string cell_svg(Point corner, double value, double largest) {
   if (!std::isfinite(value)) return svg_rectangle(corner, kCellWidth, kCellHeight, "#eee");
   const Colour colour = colour_of(value / largest);
-  // The perceived lightness, from 0 to 255. Text is black on light cells.
-  const double lightness = 0.3 * colour.red + 0.59 * colour.green + 0.11 * colour.blue;
   return svg_rectangle(corner, kCellWidth, kCellHeight, hex_text(colour)) +
          svg_text({corner.x + kCellWidth / 2, corner.y + kCellHeight / 2 + 4}, Anchor::middle,
-                  rounded_text(value), 11, lightness > 120 ? "fill=\"#000\"" : "fill=\"#fff\"");
+                  rounded_text(value), 11, text_fill_on(colour));
 }
 
 /// Returns a panel whose cells begin at that corner.

@@ -26,6 +26,7 @@
 #include "plan/node_seconds.h"
 #include "train/same_run.h"
 #include "train/timed_rank.h"
+#include "train/trace_timed_step.h"
 
 namespace tessera {
 namespace {
@@ -52,6 +53,7 @@ struct ScheduleTask {
   RunConfig config;  // of one phase
   PipelineSchedule schedule;
   PassLengths lengths;
+  bool traces_last = false;  // whether the last measured step has a trace
 };
 
 /// Throws Error as measure_schedule() does.
@@ -183,8 +185,17 @@ std::optional<ScheduleMeasurement> measure_as_rank(const ScheduleTask& task, con
   if (!control.is_first()) own.before = {};
   RankReport report{.arena_bytes = rank.arena_bytes(), .runs = {}};
   const ClockOffset offset = measure_clock_offset(control, monotonic_clock());
+  GatheredTraces traces;
+  int64_t step = 0;
   own.each([&](bool is_measured) {
     control.wait();
+    ++step;
+    if (task.traces_last && step == repeats.warmup + repeats.measured) {
+      TracedTimedStep traced =
+          run_traced(rank, task.config, task.schedule, step, offset.seconds, control);
+      traces = std::move(traced.traces);
+      return report.runs.push_back(std::move(traced.step));
+    }
     TimedStep run = rank.run(offset.seconds);
     if (is_measured) report.runs.push_back(std::move(run));
   });
@@ -198,6 +209,7 @@ std::optional<ScheduleMeasurement> measure_as_rank(const ScheduleTask& task, con
       .measured = {},
       .steps = {},
       .arena_bytes = {},
+      .traces = std::move(traces),
       .predicted = predicted_step(task, mesh, rank.target(), seconds ? &*seconds : nullptr)};
   std::vector<RankReport> ranks;
   for (const std::string& text : texts) ranks.push_back(RankReport::of_text(text));
@@ -220,8 +232,10 @@ std::optional<ScheduleMeasurement> measure_as_rank(const ScheduleTask& task, con
 }  // namespace
 
 ScheduleMeasurement measure_schedule(const RunConfig& config, const Mesh& mesh,
-                                     const PassLengths& lengths, const Repeats& repeats) {
-  const ScheduleTask task = schedule_task(config, mesh, lengths);
+                                     const PassLengths& lengths, const Repeats& repeats,
+                                     bool traces_last) {
+  ScheduleTask task = schedule_task(config, mesh, lengths);
+  task.traces_last = traces_last;
   std::vector<int> all_ranks(static_cast<size_t>(mesh.ranks()));
   std::iota(all_ranks.begin(), all_ranks.end(), 0);
   std::optional<ScheduleMeasurement> result;
@@ -235,7 +249,8 @@ ScheduleMeasurement measure_schedule(const RunConfig& config, const Mesh& mesh,
 
 std::optional<ScheduleMeasurement> measure_schedule(const RunConfig& config, const Mesh& mesh,
                                                     const PassLengths& lengths,
-                                                    const Repeats& repeats, Processes& processes) {
+                                                    const Repeats& repeats, Processes& processes,
+                                                    bool traces_last) {
   processes.set_timeout(std::chrono::seconds(config.run.rank_timeout));
   processes.check_calls(config.run.check_calls);
   RankGroups groups = groups_of(mesh, processes);
@@ -245,11 +260,13 @@ std::optional<ScheduleMeasurement> measure_schedule(const RunConfig& config, con
                          readable_fact("--seconds", fmt::format("{}", lengths.mean_seconds)),
                          SameFact{"the file of --times", text_of(lengths)},
                          readable_fact("--compute-update", lengths.computes_update ? "on" : "off"),
+                         readable_fact("--trace", traces_last ? "given" : "not given"),
                          readable_fact("--repeats", std::to_string(repeats.measured)),
                          readable_fact("--warmup", std::to_string(repeats.warmup))};
   require_same(facts, processes, control);
   ScheduleTask task;
   control.together([&] { task = schedule_task(config, mesh, lengths); });
+  task.traces_last = traces_last;
   return measure_as_rank(task, repeats, groups, control, processes.ranks_here());
 }
 

@@ -9,6 +9,7 @@
 #include "comm/processes.h"
 #include "config/run_config.h"
 #include "pipeline/clock.h"
+#include "pipeline/gather_traces.h"
 #include "plan/blocks/repeats.h"
 #include "plan/predicted_step.h"
 #include "train/pass_lengths.h"
@@ -38,6 +39,7 @@ struct ScheduleMeasurement {
   std::vector<ScheduleFigures> measured;
   std::vector<StepTimes> steps;      ///< of each measured run
   std::vector<int64_t> arena_bytes;  ///< by stage: MemoryPlan::arena_bytes
+  GatheredTraces traces;             ///< of the last measured step; empty unless it is traced
   /// What predict_step() says of the step; none unless the lengths and the times of calls are those
   /// of run.hardware.
   std::optional<PredictedStep> predicted = {};
@@ -48,14 +50,17 @@ struct ScheduleMeasurement {
 /// other axes are 0. Takes a resolved configuration of one phase after with_stage_layers(). Throws
 /// Error if the run does not fit into memory or is not for the processor, if the lengths do not fit
 /// the schedule, or if the ranks exchange tokens for their experts and the router is free to choose
-/// them: how many is not known without values.
+/// them: how many is not known without values. `traces_last` says whether the last measured step is
+/// traced (run_traced()).
 ScheduleMeasurement measure_schedule(const RunConfig& config, const Mesh& mesh,
-                                     const PassLengths& lengths, const Repeats& repeats);
+                                     const PassLengths& lengths, const Repeats& repeats,
+                                     bool traces_last = false);
 /// Does so with ranks that are processes. All ranks call it. The first one gets the
 /// measurement.
 std::optional<ScheduleMeasurement> measure_schedule(const RunConfig& config, const Mesh& mesh,
                                                     const PassLengths& lengths,
-                                                    const Repeats& repeats, Processes& processes);
+                                                    const Repeats& repeats, Processes& processes,
+                                                    bool traces_last = false);
 
 /// Returns the measurement as a JSON object on one line.
 std::string schedule_json(const ScheduleMeasurement& measurement);

@@ -252,7 +252,10 @@ void RankTrainer::traced_step(int64_t step) {
       programs_.step_schedule(set, static_cast<int>(std::ssize(issued_->batches)));
   finish_step();
   const GatheredTraces gathered = gather_traces(
-      {.trace = rank_trace(trace.step(), step_->take_timed(), run_, programs_, set, runtime_),
+      {.trace = rank_trace(
+           trace.step(), step_->take_timed(),
+           {run_.config, run_.peak_flops / run_.mesh.ranks(), run_.phase_of(step).tokens_of_step()},
+           programs_, set, runtime_),
        .begin = trace.begin(),
        .before = before,
        .after = after},

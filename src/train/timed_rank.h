@@ -62,6 +62,17 @@ class TimedRank {
   /// Waits for what the step has left at work, such as gathers that the next step would await.
   void synchronize() { executor_.synchronize(); }
 
+  /// Records the steps that run from now on in `trace`, with the times that were set for nodes;
+  /// null ends that, after synchronize(). The trace's clock is the processor's.
+  void set_trace(Trace* trace) {
+    executor_.set_trace(trace);
+    runner_.set_trace(trace);
+  }
+  /// Returns what the list made the rank do since the trace began, and forgets it.
+  std::vector<TimedEntry> take_timed() { return runner_.take_timed(); }
+  Runtime& runtime() { return runtime_; }
+  const StepPrograms& programs() const { return plan_.programs; }
+
  private:
   /// Writes the inputs of an update: those of the first step, without clipping.
   void write_update_inputs();

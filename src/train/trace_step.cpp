@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-TraceOrigin origin_of(const SharedRun& run, const Runtime& runtime, int rank, int64_t step) {
+TraceOrigin origin_of(const TracedRun& run, const Runtime& runtime, int rank) {
   const Processor processor = this_processor(runtime.threads());
   const Accelerator* const accelerator = runtime.accelerator();
   return {.processor = processor.name,
@@ -17,8 +17,8 @@ TraceOrigin origin_of(const SharedRun& run, const Runtime& runtime, int rank, in
           .threads = runtime.threads(),
           .rank = rank,
           .precision = run.config.train.precision,
-          .gemm_peak = run.peak_flops / run.mesh.ranks(),
-          .tokens = run.phase_of(step).tokens_of_step(),
+          .gemm_peak = run.gemm_peak,
+          .tokens = run.tokens,
           .device = run.config.run.device,
           .accelerator = accelerator != nullptr ? accelerator->name() : ""};
 }
@@ -39,11 +39,11 @@ std::map<std::string, int> coordinates_of(const Mesh& mesh, int rank) {
 
 }  // namespace
 
-RankTrace rank_trace(StepTrace step, std::vector<TimedEntry> list, const SharedRun& run,
+RankTrace rank_trace(StepTrace step, std::vector<TimedEntry> list, const TracedRun& run,
                      const StepPrograms& programs, int set, const Runtime& runtime) {
   const auto [mesh, rank] = programs.mesh_rank();
   const std::array pipeline{mesh.pipeline()};
-  step.origin = origin_of(run, runtime, rank, step.number);
+  step.origin = origin_of(run, runtime, rank);
   const int stage = mesh.stage(rank);
   return {.step = std::move(step),
           .list = std::move(list),

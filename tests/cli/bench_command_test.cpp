@@ -14,6 +14,7 @@
 #include "cli/program.h"
 #include "hardware/gemm_sweep.h"
 #include "hardware/hardware_file.h"
+#include "pipeline/run_trace.h"
 #include "support/prepared_data.h"
 #include "support/xml.h"
 
@@ -299,6 +300,18 @@ TEST_F(BenchScheduleTest, ReportsAndDrawsATimedRun) {
   const std::string picture = read_file(folder_ / "run.svg");
   EXPECT_FALSE(testing::parse_xml(picture).empty());
   EXPECT_THAT(picture, HasSubstr("zb-h1: 2 ranks, 4 micro-batches, bubble"));
+}
+
+TEST_F(BenchScheduleTest, TracesTheLastRun) {
+  const Result result = bench_schedule({"--trace", path("trace.json")});
+  EXPECT_EQ(result.status, 0) << result.output;
+  const RunTrace trace = read_trace(path("trace.json"));
+  ASSERT_EQ(trace.ranks.size(), 2U);
+  EXPECT_EQ(trace.schedule.name, "zb-h1");
+  EXPECT_EQ(trace.ranks[0].step.number, 3) << "after a run to warm up";
+  const Result nowhere = bench_schedule({"--trace", path("none/trace.json")});
+  EXPECT_EQ(nowhere.status, 1);
+  EXPECT_THAT(nowhere.output, AllOf(HasSubstr("none/trace.json"), Not(HasSubstr("run 1 of"))));
 }
 
 TEST_F(BenchScheduleTest, NamesWhatIsWrong) {

@@ -106,6 +106,7 @@ TEST_F(DocumentationTest, ManualPageHasEveryOptionOfTheHelpTexts) {
                                              {"checkpoint", "export"},
                                              {"bench", "gemm"},
                                              {"plot"},
+                                             {"trace", "draw"},
                                              {"trace", "summarize"}}) {
     std::vector<std::string> arguments = command;
     arguments.emplace_back("--help");

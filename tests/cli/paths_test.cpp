@@ -39,6 +39,7 @@ class Paths : public ::testing::Test {
             {"prepare", "--input", text, "--output", path, "--tokenizer", "bytes"},
             {"prepare", "--input", text, "--output", out, "--tokenizer", path},
             {"plot", path, "--output", (folder_ / "plot.svg").string()},
+            {"trace", "draw", path, "--svg", out + ".svg"},
             {"trace", "summarize", path}};
   }
 

@@ -17,6 +17,7 @@
 #include "base/random.h"
 #include "cli/process_runs.h"
 #include "metrics/metrics.h"
+#include "pipeline/run_trace.h"
 #include "support/rounds.h"
 
 namespace tessera {
@@ -316,8 +317,13 @@ TEST_F(ProcessesTest, MeasureSchedules) {
     arguments.insert(arguments.begin(), command.begin(), command.end());
     return run_processes(2, arguments);
   };
-  const Result result = with({"--seconds", "0.001", "--json"});
+  const fs::path traced = folder_ / "trace.json";
+  const Result result = with({"--seconds", "0.001", "--json", "--trace", traced.string()});
   ASSERT_EQ(result.status, 0) << result.output;
+  const RunTrace trace = read_trace(traced);
+  ASSERT_EQ(trace.ranks.size(), 2U);
+  EXPECT_EQ(trace.ranks[1].stage, 1);
+  EXPECT_FALSE(trace.ranks[1].step.events.empty());
   const auto json = nlohmann::json::parse(result.output.substr(result.output.find("{\"bench\"")));
   EXPECT_EQ(json["stages"], 2);
   ASSERT_EQ(json["makespan_seconds"].size(), 2U);

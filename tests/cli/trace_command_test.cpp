@@ -5,6 +5,7 @@
 #include "cli/program.h"
 #include "hardware/processor.h"
 #include "support/sample_trace.h"
+#include "support/xml.h"
 
 namespace tessera {
 namespace {
@@ -21,6 +22,11 @@ class TraceCommandTest : public ::testing::Test {
   void write(const RunTrace& run) { write_trace(folder_ / "trace.json", run); }
   Result summarize(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {"trace", "summarize", folder_.path().string()});
+    return testing::run_program(folder_, std::move(arguments));
+  }
+
+  Result draw(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"trace", "draw", folder_.path().string()});
     return testing::run_program(folder_, std::move(arguments));
   }
 
@@ -89,6 +95,41 @@ TEST_F(TraceCommandTest, OfSeveralRanksComparesThemAndListsOne) {
   const Result third = summarize({"--rank", "2"});
   EXPECT_EQ(third.status, 1);
   EXPECT_THAT(third.output, HasSubstr("the trace has no rank 2, expected one from 0 to 1"));
+}
+
+TEST_F(TraceCommandTest, DrawsTheStep) {
+  write(testing::sample_run());
+  const std::string picture = (folder_ / "step.svg").string();
+  const Result all = draw({"--svg", picture});
+  ASSERT_EQ(all.status, 0) << all.output;
+  EXPECT_EQ(all.output, "");
+  const std::string svg = read_file(picture);
+  EXPECT_FALSE(testing::parse_xml(svg).empty());
+  EXPECT_THAT(svg, AllOf(HasSubstr("rank 0: stage 0"), HasSubstr("rank 1: stage 1"),
+                         HasSubstr("step 7: ")));
+  const Result some = draw({"--svg", picture, "--ranks", "1", "--from", "0.001", "--to", "0.02"});
+  ASSERT_EQ(some.status, 0) << some.output;
+  EXPECT_THAT(read_file(picture), Not(HasSubstr("rank 0")));
+  const Result before = testing::run_program(
+      folder_, {"trace", "draw", "--svg", picture, "--ranks", "1,0", folder_.path().string()});
+  ASSERT_EQ(before.status, 0) << before.output;
+  const std::string both = read_file(picture);
+  EXPECT_LT(both.find("rank 1"), both.find("rank 0"));
+}
+
+TEST_F(TraceCommandTest, SaysWhyItCannotDraw) {
+  const std::string picture = (folder_ / "step.svg").string();
+  const auto expect_error = [&](std::vector<std::string> arguments, const char* error) {
+    const Result result = draw(std::move(arguments));
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.output, HasSubstr(error));
+  };
+  expect_error({"--svg", picture, "--ranks", "0,3"}, "--ranks names rank 3");
+  expect_error({"--svg", picture, "--from", "0.002", "--to", "0.001"}, "a smaller --from");
+  expect_error({"--svg", (folder_ / "none" / "step.svg").string()}, "none/step.svg");
+  expect_error({"--svg", (folder_ / "step.png").string()}, "name a file that ends in .svg");
+  EXPECT_FALSE(fs::exists(picture));
+  EXPECT_NE(draw({}).status, 0) << "--svg is needed";
 }
 
 TEST_F(TraceCommandTest, ErrorsSayWhatWasFoundAndWhatToDo) {

@@ -1,5 +1,7 @@
 #include <array>
 #include <chrono>
+#include <latch>
+#include <memory>
 #include <span>
 #include <string>
 #include <thread>
@@ -12,6 +14,8 @@
 #include "comm/in_process/run_mesh.h"
 #include "engine/compute_clock.h"
 #include "engine/executor.h"
+#include "engine/lane_operations.h"
+#include "engine/trace.h"
 #include "ops/collective/convert.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/host_target.h"
@@ -21,9 +25,8 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using testing::kWholeProgram;
 using ::testing::Not;
-
-constexpr Action kWholeProgram{.segment = Segment::whole};
 
 /// Gathers x over the tensor axis, and doubles what was gathered.
 struct GatheredAndDoubled {
@@ -126,6 +129,82 @@ TEST(NodeSeconds, AnActionLastsAsLongAsItsNodes) {
   const Stopwatch watch;
   executor.run(kWholeProgram);
   EXPECT_GE(watch.seconds(), 0.03);
+}
+
+/// What the lanes of a rank wait for.
+struct LaneOrder {
+  std::latch has_called{1};  ///< the rank is within its call
+  std::latch may_end{1};     ///< the call may end
+};
+
+/// Returns the traced step of a rank whose nodes take 200, 10, 10 and 10 ms. Before the first one a
+/// sum over the ranks begins, which goes on until the third one is put into the clock. The last one
+/// needs the sum.
+StepTrace trace_beside_a_call(RankGroups& groups) {
+  const Mesh& mesh = groups.mesh();
+  LaneOrder order;
+  Program program(mesh, groups.rank());
+  Builder builder(program);
+  const Value x = builder.input("x", {{8}, DType::f32, {}});
+  const auto calls = [&] {
+    order.has_called.count_down();
+    order.may_end.wait();
+  };
+  const Value sum = builder.apply(
+      std::make_shared<testing::LaneSum>(Lane::exchanges, std::vector{mesh.tensor()}, 2, "sum",
+                                         /*in_place=*/false, calls),
+      {x})[0];
+  Value value = x;
+  for (int i = 0; i < 3; ++i) {
+    value = builder.apply(std::make_shared<testing::LaneStep>(Lane::compute), {value})[0];
+  }
+  builder.output(builder.apply(std::make_shared<testing::LaneCompute>(), {value, sum})[0]);
+  Runtime runtime(host_target(1));
+  runtime.join(groups);
+  Executor executor({&program}, std::array{kWholeProgram}, runtime);
+  executor.tensor(x).fill_zero();
+  int nodes = 0;
+  executor.set_node_seconds([&](const Program&, const Node&) {
+    ++nodes;
+    if (nodes == 1) order.has_called.wait();
+    if (nodes == 3) order.may_end.count_down();
+    return nodes == 1 ? 0.2 : 0.01;
+  });
+  Trace trace(runtime);
+  executor.set_trace(&trace);
+  {
+    const Trace::Step step(&trace, 1);
+    executor.run(kWholeProgram);
+  }
+  executor.set_trace(nullptr);
+  return trace.step();
+}
+
+TEST(NodeSeconds, AreInTheTraceAsTheClockHasThem) {
+  const Mesh mesh({.tensor = 2});
+  World world(2);
+  run_mesh(world, mesh, [&](RankGroups& groups) {
+    const StepTrace step = trace_beside_a_call(groups);
+    std::vector<TraceEvent> computes;
+    std::vector<TraceEvent> calls;
+    for (const TraceEvent& event : step.events) {
+      (event.lane == Lane::compute ? computes : calls).push_back(event);
+    }
+    ASSERT_EQ(computes.size(), 4U);
+    ASSERT_EQ(calls.size(), 1U);
+    const auto end_of = [](const TraceEvent& event) { return event.start + event.duration; };
+    for (size_t i = 0; i < computes.size(); ++i) {
+      EXPECT_NEAR(computes[i].duration, i == 0 ? 0.2 : 0.01, 1e-8);
+      if (i == 0) continue;
+      EXPECT_NEAR(computes[i].start, end_of(computes[i - 1]), 1e-8) << "nothing is awaited";
+    }
+    EXPECT_LE(calls[0].start, computes[0].start);
+    EXPECT_GT(end_of(calls[0]), computes[0].start) << "the call is beside computing";
+    EXPECT_GE(computes[3].start, end_of(calls[0])) << "it needs the sum";
+    EXPECT_GE(step.start + step.duration, end_of(computes[3]));
+    EXPECT_EQ(computes[0].name, "lane_step");
+    EXPECT_EQ(calls[0].groups.size(), 1U);
+  });
 }
 
 TEST(ComputeClock, WorkThatIsAddedLaterBeginsThen) {

@@ -19,8 +19,9 @@ class NetworkTrace {
     }
   }
 
-  void compute(int rank, double from, double to, const std::string& block = "attention") {
-    add(rank, from, to, {.name = "linear", .block = block, .phase = "forward"});
+  void compute(int rank, double from, double to, const std::string& block = "attention",
+               const std::string& phase = "forward", int layer = -1) {
+    add(rank, from, to, {.name = "linear", .block = block, .phase = phase, .layer = layer});
   }
   void call(int rank, double from, double to, const TraceGroup& group,
             Lane lane = Lane::exchanges) {

@@ -1,6 +1,7 @@
 #include "train/bench_schedule.h"
 
 #include <array>
+#include <map>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,6 +13,7 @@
 #include "config/resolve.h"
 #include "hardware/hardware_file.h"
 #include "ops/host_target.h"
+#include "pipeline/run_trace.h"
 #include "plan/step_plan.h"
 #include "support/error_of.h"
 #include "support/temporary_folder.h"
@@ -284,6 +286,33 @@ TEST(BenchSchedule, TimesStepsFromTheFirstStartToTheLastUpdate) {
               measured.measured[i].makespan + measured.steps[i].update_seconds);
     EXPECT_GT(measured.steps[i].update_seconds, 0);
   }
+}
+
+TEST(BenchSchedule, TracesTheLastStepWithTheTimesOfItsNodes) {
+  const RunConfig config = pipeline({});
+  const Mesh mesh = mesh_of(config, 2);
+  const Repeats repeats{.warmup = 1, .measured = 2, .before = {}};
+  const PassLengths lengths{.rule = PassRule::flops, .mean_seconds = 0.002, .path = {}};
+  const ScheduleMeasurement measured = measure_schedule(config, mesh, lengths, repeats, true);
+  const TemporaryFolder folder;
+  write_file(folder / "trace.json", measured.traces.file);
+  const RunTrace trace = read_trace(folder / "trace.json");
+  EXPECT_EQ(trace.schedule.micro_batches, 2);
+  ASSERT_THAT(trace.ranks, SizeIs(2));
+  for (const RankTrace& rank : trace.ranks) {
+    EXPECT_EQ(rank.step.number, 3);
+    EXPECT_EQ(rank.coordinates, (std::map<std::string, int>{{"data", rank.rank()}}));
+    double computing = 0;
+    int calls = 0;
+    for (const TraceEvent& event : rank.step.events) {
+      if (event.lane == Lane::compute) computing += event.duration;
+      if (event.lane == Lane::reductions && !event.groups.empty()) ++calls;
+    }
+    EXPECT_NEAR(computing, measured.expected.ranks[0].busy, 1e-6) << "times are in nanoseconds";
+    EXPECT_GT(calls, 0);
+    EXPECT_THAT(rank.list, SizeIs(4)) << "passes";
+  }
+  EXPECT_EQ(measure_schedule(config, mesh, lengths, repeats).traces.file, "");
 }
 
 TEST(BenchSchedule, RefusesWhatItCannotTime) {

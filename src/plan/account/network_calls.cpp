@@ -69,6 +69,7 @@ class GroupCalls {
     }
     calls_[rank].push_back(
         {.axes = join(axes, "+"),
+         .lane = event.lane,
          .start = nanoseconds_of(event.start),
          .end = nanoseconds_of(event.start + event.duration),
          .bytes = event.wire_bytes,
@@ -138,6 +139,7 @@ void add_waits(const RunTrace& trace, std::vector<std::vector<NetworkCall>>& cal
     const bool sends = entry.call == MessageCall::wait_send;
     const int pipeline = trace.ranks[rank].pipeline;
     NetworkCall call{.axes = kPipelineAxis,
+                     .lane = message_lane(entry.message.kind),
                      .start = nanoseconds_of(timed.start),
                      .end = nanoseconds_of(timed.end())};
     if (sends) {

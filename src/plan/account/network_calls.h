@@ -49,6 +49,7 @@ struct Arrival {
 /// message of the pipeline. It waits until the last rank arrives, and the rest is the transfer.
 struct NetworkCall {
   std::string axes;  ///< the names of the group's axes: "data.0+data.1"; empty if not recorded
+  Lane lane = Lane::exchanges;
   std::chrono::nanoseconds start{};
   std::chrono::nanoseconds end{};
   double bytes = 0;  ///< that this rank sends

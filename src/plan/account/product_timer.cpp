@@ -112,8 +112,7 @@ ProductTimer measuring_timer(const TraceOrigin& origin, ProductMeasuring measuri
 
 StepAccount summarize_trace(const fs::path& run_or_file, std::optional<int> rank,
                             const CeilingSources& sources) {
-  const RunTrace run =
-      read_trace(is_folder(run_or_file) ? run_or_file / "trace.json" : run_or_file);
+  const RunTrace run = read_trace(trace_file(run_or_file));
   const RankTrace& trace = rank ? run.of_rank(*rank) : run.ranks.front();
   const TraceOrigin& origin = trace.step.origin;
   // The timer is made first: on another machine this throws before anything is measured.
