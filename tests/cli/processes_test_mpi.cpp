@@ -173,6 +173,23 @@ TEST_F(ProcessesTest, GiveTheBitsOfThreadsOnTwoNodes) {
   }
 }
 
+/// A mixture with data, expert and pipeline axes.
+TEST_F(ProcessesTest, OverlapChangesNoBitOnTwoNodes) {
+  if (const std::string why = why_no_nodes(); !why.empty()) GTEST_SKIP() << why;
+  ASSERT_FALSE(HasFailure());
+  const Arguments keys = joined(joined(pipeline(2, 2, set("parallel.expert", "2")),
+                                       joined(set("run.threads", "1"), set("run.hardware", "''"))),
+                                set("train.micro_batch", "1"));
+  for (const char* overlap : {"true", "false"}) {
+    testing::Subprocess cluster(
+        joined({TESSERA_RUN_CLUSTER, "--ranks", "8", "--rate", "1gbit", TESSERA_PROGRAM},
+               training(overlap, joined(keys, set("parallel.overlap", overlap)))),
+        folder_ / "cluster.txt");
+    EXPECT_EQ(cluster.wait(), 0) << cluster.output();
+  }
+  expect_same_run("true", "false", 16, {"parallel.overlap"});
+}
+
 TEST_F(ProcessesTest, VerifyAsThreadsDo) {
   const Arguments layout = joined(set("parallel.tensor", "2"), set("parallel.expert", "4"));
   const Arguments verify = joined({"verify", (folder_ / "run.toml").string(), "--json"}, layout);

@@ -1,0 +1,73 @@
+// Runs with communication beside computing against the same runs without: the same bits.
+#include <ostream>
+
+#include <gtest/gtest.h>
+
+#include "train/rank_runs.h"
+
+namespace tessera {
+namespace {
+
+/// A layout, and the rest of a run's configuration.
+struct OverlappedRun {
+  std::string name;
+  int ranks;
+  bool mixture;
+  std::vector<std::string> keys;
+};
+void PrintTo(const OverlappedRun& run, std::ostream* out) { *out << run.name; }
+
+const std::string kStates = "shard.optimizer=\"all\"";
+const std::string kGradients = "shard.gradients=\"all\"";
+const std::string kWeights = "shard.weights=\"all\"";
+
+const std::vector<OverlappedRun> kRuns{
+    {"Data", 4, false, {}},
+    {"Nodes", 4, false, {"parallel.levels=[2]", "shard.gradients_wire=\"bf16\""}},
+    {"Tensor", 4, false, {"parallel.tensor=2"}},
+    {"TensorInLittleMemory", 2, false, {"parallel.tensor=2", "parallel.overlap_memory='4 KiB'"}},
+    {"TensorOfUnevenPieces", 2, false, {"parallel.tensor=2", "model.feed_forward_size=49"}},
+    {"Context", 4, false, {"parallel.context=2"}},
+    {"ExpertsByGathers", 4, true, {"parallel.expert=2", "parallel.expert_exchange='all_gather'"}},
+    {"ExpertsByExchange", 4, true, {"parallel.expert=2", "parallel.expert_exchange='all_to_all'"}},
+    {"States", 4, false, {kStates}},
+    {"Gradients", 4, true, {kStates, kGradients}},
+    {"Weights", 4, false, {kStates, kGradients, kWeights}},
+    {"WeightsInLittleMemory", 2, false,
+     {kStates, kGradients, kWeights, "parallel.overlap_memory='4 KiB'"}},
+    {"WeightsOfPairs", 4, true,
+     {"parallel.levels=[2]", "shard.weights=2", "shard.gradients='node'", kStates,
+      "shard.weights_wire='int8'", "shard.gradients_wire='int4'"}},
+    {"Muon", 4, false, {kStates, "optimizer.name=\"muon\""}},
+    {"Stages", 4, false, {"parallel.pipeline=2", kStates}},
+    {"StagesInHalves", 4, true,
+     {"model.layers=4", "parallel.pipeline=2", "parallel.schedule='zb-v'", "parallel.expert=2"}},
+    {"All", 8, true, {"parallel.pipeline=2", "parallel.expert=2", "parallel.tensor=2", kStates}},
+};
+
+class OverlapBits : public Ranks, public ::testing::WithParamInterface<OverlappedRun> {};
+
+/// With an evaluation between steps.
+TEST_P(OverlapBits, AreThoseOfARunWithout) {
+  const OverlappedRun& run = GetParam();
+  const auto train_with = [&](const std::string& name, std::vector<std::string> more) {
+    more.insert(more.end(),
+                {"train.micro_batch=1", "train.global_batch=8", "train.steps=3",
+                 "optimizer.warmup_steps=2", "checkpoint.every=0", "train.evaluate_every=2",
+                 "train.evaluate_batches=4", "train.precision='bf16'", "run.hardware=''"});
+    more.insert(more.end(), run.keys.begin(), run.keys.end());
+    const std::string folder = run.name + name;
+    train_on(run.ranks, run.mixture ? mixture(folder, more) : config(folder, more));
+  };
+  train_with("-off", {"parallel.overlap=false"});
+  train_with("-on", {});
+  expect_same_training(metrics(run.name + "-on"), metrics(run.name + "-off"), 0);
+  EXPECT_TRUE(tensors(run.name + "-on", 3) == tensors(run.name + "-off", 3))
+      << "other weights or moments";
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, OverlapBits, ::testing::ValuesIn(kRuns),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace tessera
