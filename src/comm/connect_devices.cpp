@@ -11,7 +11,7 @@
 #include "comm/emulated_posts.h"
 #include "comm/nccl/nccl_links.h"
 #include "comm/nccl/nccl_posts.h"
-#include "comm/throw_on_all.h"
+#include "comm/share.h"
 
 namespace tessera {
 namespace {
