@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "comm/device_posts.h"
-#include "comm/transport_post.h"
+#include "comm/transport.h"
 
 namespace tessera {
 

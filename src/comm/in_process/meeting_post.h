@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "comm/in_process/meeting.h"
-#include "comm/transport_post.h"
+#include "comm/transport.h"
 
 namespace tessera {
 

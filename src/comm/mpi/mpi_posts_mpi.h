@@ -4,7 +4,7 @@
 #include <span>
 
 #include "comm/mpi/mpi_group_mpi.h"
-#include "comm/transport_post.h"
+#include "comm/transport.h"
 
 namespace tessera {
 

@@ -7,8 +7,8 @@
 namespace tessera {
 
 /// The bytes that a process receives from others in one round, and stages until they are summed or
-/// copied into the whole. Larger operands go in several rounds. MpiSums has two rounds under way,
-/// and as much memory for bytes to send. A round fits into a processor's cache of about this size.
+/// copied into the whole. Larger operands go in several rounds. Sums have two rounds under way, and
+/// as much memory for bytes to send. A round fits into a processor's cache of about this size.
 inline constexpr int64_t kStagingBytes = int64_t{2} << 20;
 
 /// Memory that is allocated when it is first used, and then kept.

@@ -88,9 +88,8 @@ void OtherProcess::await_begin(int ranks, Clock::time_point deadline) {
 
 std::unique_ptr<Transport> OtherProcess::transport(std::span<const int> ranks,
                                                    std::string_view lane) {
-  const auto own = std::ranges::find(ranks, rank_);
-  TESSERA_CHECK(own != ranks.end(), "rank {} asks for the group [{}]", rank_,
-                fmt::join(ranks, ", "));
+  TESSERA_CHECK(std::ranges::find(ranks, rank_) != ranks.end(), "rank {} asks for the group [{}]",
+                rank_, fmt::join(ranks, ", "));
   if (const auto why = failure(lane)) throw Error("{}", *why);
   const int number = calls_->next_group();
   WireWriter request;
@@ -105,7 +104,7 @@ std::unique_ptr<Transport> OtherProcess::transport(std::span<const int> ranks,
     throw Error("{}", lost_text(lost.what()));
   }
   return tcp_transport(*calls_, *this, number, std::vector<int>(ranks.begin(), ranks.end()),
-                       static_cast<int>(own - ranks.begin()), std::string(lane));
+                       std::string(lane));
 }
 
 void OtherProcess::begin_wait(PlaneWait wait) {

@@ -7,7 +7,6 @@
 #include <memory>
 #include <mutex>
 #include <new>
-#include <numeric>
 #include <span>
 #include <string>
 #include <thread>
@@ -286,29 +285,15 @@ class ServedGroup {
     const int64_t size = dtype_size(mark.dtype);
     const Tensor from = Tensor::wrap(given_.get(), {call_.given_bytes / size}, mark.dtype);
     const Tensor to = Tensor::wrap(result, {call_.result_bytes / size}, mark.dtype);
-    const auto as_rows = [&](const Tensor& tensor, const std::vector<int64_t>& counts) {
-      return tensor.reshape(
-          {std::accumulate(counts.begin(), counts.end(), int64_t{0}), call_.row_elements});
-    };
-    switch (call_.moves) {
-      case Collective::all_gather:
-        return transport_->all_gather(mark, *call_.layout, from, to);
-      case Collective::reduce_scatter:
-        return transport_->reduce_scatter(mark, *call_.layout, from, to);
-      case Collective::all_reduce:
-        return transport_->all_reduce(mark, from, to);
-      case Collective::all_to_all:
-        return transport_->all_to_all(mark, from, to);
-      case Collective::all_to_all_rows:
-        return transport_->all_to_all_rows(mark, as_rows(from, call_.sent), call_.sent,
-                                           as_rows(to, call_.received), call_.received);
-      case Collective::broadcast:
-        return transport_->broadcast(mark, call_.root, call_.root == position_ ? from : to);
-      case Collective::barrier:
-        return transport_->barrier(mark);
-      case Collective::message:  // read_call() refuses it
-        return;
-    }
+    transport_->make({.mark = mark,
+                      .moves = call_.moves,
+                      .layout = call_.layout ? &*call_.layout : nullptr,
+                      .from = from,
+                      .to = to,
+                      .sent = call_.sent,
+                      .received = call_.received,
+                      .row_elements = call_.row_elements,
+                      .root = call_.root});
   }
 
   ReplySocket& replies_;

@@ -80,9 +80,6 @@ void take_collective(WireReader& request, const Caller& caller, TcpCall& call, i
       given = result = whole;
       return;
     case Collective::all_to_all:
-      given = result = request.take_between<int64_t>(0, kMostElements, "the elements of a call");
-      if (given % caller.size() != 0) refuse(mark, "its blocks are not of one size");
-      return;
     case Collective::all_to_all_rows:
       take_rows(request, caller, call);
       given = checked_sum(call.sent, mark) * call.row_elements;
@@ -103,6 +100,19 @@ void take_collective(WireReader& request, const Caller& caller, TcpCall& call, i
 }
 
 }  // namespace
+
+void put_call(WireWriter& request, std::chrono::milliseconds timeout, const TransportCall& call) {
+  request.put<int64_t>(timeout.count());
+  request.put(call.moves);
+  request.put_mark(call.mark);
+  if (call.layout != nullptr) request.put_layout(*call.layout);
+  if (!call.sent.empty()) {
+    request.put_all(call.sent);
+    request.put_all(call.received);
+    request.put(call.row_elements);
+  }
+  if (call.moves == Collective::broadcast) request.put(call.root);
+}
 
 TcpCall read_call(WireReader& request, std::span<const int> ranks, int position) {
   const Caller caller{ranks, position};
