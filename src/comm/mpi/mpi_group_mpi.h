@@ -105,7 +105,7 @@ class MpiGroup {
   void wait(const Fingerprint& mark, std::vector<MPI_Request>& messages, int64_t bytes) {
     wait(mark, messages, bytes, others_);
   }
-  /// Sends and receives pieces within a collective, and copies those of this rank to itself.
+  /// Sends and receives pieces within a collective, and waits for them.
   void exchange(const Fingerprint& mark, std::span<const SentMpiPiece> sends,
                 std::span<const MpiPiece> receives);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <vector>
 
@@ -26,16 +27,18 @@ void copy(const std::byte* from, int64_t bytes, std::byte* to) {
 void gather_directly(MpiGroup& group, const Fingerprint& mark, std::byte* memory,
                      std::span<const ByteBlock> blocks) {
   const ByteBlock& own = blocks[static_cast<size_t>(group.position())];
-  std::vector<SentMpiPiece> sends;
-  std::vector<MpiPiece> receives;
+  std::array<SentMpiPiece, kMostDirect> sends;
+  std::array<MpiPiece, kMostDirect> receives;
+  const auto others = static_cast<size_t>(group.size() - 1);
   for (int distance = 1; distance < group.size(); ++distance) {
     const int from = (group.position() + distance) % group.size();
     const int to = (group.position() + group.size() - distance) % group.size();
     const ByteBlock& block = blocks[static_cast<size_t>(from)];
-    receives.push_back({from, memory + block.offset, block.bytes});
-    sends.push_back({to, memory + own.offset, own.bytes});
+    const auto index = static_cast<size_t>(distance - 1);
+    receives[index] = {from, memory + block.offset, block.bytes};
+    sends[index] = {to, memory + own.offset, own.bytes};
   }
-  group.exchange(mark, sends, receives);
+  group.exchange(mark, std::span(sends).first(others), std::span(receives).first(others));
 }
 
 void gather_in_ring(MpiGroup& group, const Fingerprint& mark, std::byte* memory,
@@ -79,27 +82,50 @@ void gather_in_rounds(MpiGroup& group, const Fingerprint& mark, std::byte* memor
   }
 }
 
-/// The ranks from which this rank receives a broadcast, and to which it sends it on. Positions
-/// count from the root.
-struct BroadcastLinks {
-  int parent = -1;  ///< -1 at the root
-  std::vector<int> children{};
-};
+// In a broadcast, `place` is a rank's distance from the root.
 
-BroadcastLinks links_in_tree(int position, int size) {
-  BroadcastLinks links;
-  if (position > 0) links.parent = position & (position - 1);
-  const int lowest = position > 0 ? position & -position : size;
-  for (int bit = 1; bit < lowest && position + bit < size; bit *= 2) {
-    links.children.insert(links.children.begin(), position + bit);
+/// Broadcasts along a binomial tree. A rank receives from the rank whose place lacks the lowest bit
+/// of its own, and sends to the ranks whose places have one lower bit more.
+void broadcast_in_tree(MpiGroup& group, const Fingerprint& mark, std::byte* memory, int64_t bytes,
+                       int root) {
+  const int size = group.size();
+  const int place = (group.position() + size - root) % size;
+  const auto peer_at = [&](int other) { return (other + root) % size; };
+  std::vector<MPI_Request> requests;
+  if (place > 0) {
+    group.receive(group.call_hash(), {peer_at(place & (place - 1)), memory, bytes}, requests);
+    group.wait(mark, requests, bytes);
   }
-  return links;
+  const int lowest =
+      place > 0 ? place & -place : static_cast<int>(std::bit_ceil(static_cast<unsigned>(size)));
+  for (int bit = lowest / 2; bit > 0; bit /= 2) {
+    if (place + bit >= size) continue;
+    group.send(group.call_hash(), {peer_at(place + bit), memory, bytes}, requests);
+  }
+  if (!requests.empty()) group.wait(mark, requests, bytes);
 }
 
-BroadcastLinks links_in_chain(int position, int size) {
-  BroadcastLinks links{.parent = position - 1};
-  if (position + 1 < size) links.children.push_back(position + 1);
-  return links;
+/// Broadcasts from rank to rank, in segments.
+void broadcast_in_chain(MpiGroup& group, const Fingerprint& mark, std::byte* memory, int64_t bytes,
+                        int root) {
+  const int size = group.size();
+  const int place = (group.position() + size - root) % size;
+  const int before = (group.position() + size - 1) % size;
+  const int next = (group.position() + 1) % size;
+  const int64_t segment = std::max(kSegmentBytes, bytes / kMostSegments);
+  std::vector<std::vector<MPI_Request>> receives;
+  std::vector<MPI_Request> sends;
+  for (int64_t begin = 0; begin < bytes && place > 0; begin += segment) {
+    group.receive(group.call_hash(), {before, memory + begin, std::min(segment, bytes - begin)},
+                  receives.emplace_back());
+  }
+  size_t arrived = 0;
+  for (int64_t begin = 0; begin < bytes; begin += segment) {
+    const int64_t moved = std::min(segment, bytes - begin);
+    if (place > 0) group.wait(mark, receives[arrived++], moved);
+    if (place + 1 < size) group.send(group.call_hash(), {next, memory + begin, moved}, sends);
+  }
+  group.wait(mark, sends, bytes);
 }
 
 }  // namespace
@@ -118,29 +144,11 @@ void gather_blocks(MpiGroup& group, const Fingerprint& mark, std::byte* memory,
 
 void broadcast_bytes(MpiGroup& group, const Fingerprint& mark, std::byte* memory, int64_t bytes,
                      int root) {
-  const int size = group.size();
-  const int position = (group.position() + size - root) % size;
-  const bool is_tree = size == 2 || bytes <= kTreeBytes;
-  const BroadcastLinks links =
-      is_tree ? links_in_tree(position, size) : links_in_chain(position, size);
-  const int64_t segment = is_tree ? bytes : std::max(kSegmentBytes, bytes / kMostSegments);
-  std::vector<std::vector<MPI_Request>> receives;
-  std::vector<MPI_Request> sends;
-  const auto peer_of = [&](int other) { return (other + root) % size; };
-  for (int64_t begin = 0; begin < bytes && links.parent >= 0; begin += segment) {
-    group.receive(group.call_hash(),
-                  {peer_of(links.parent), memory + begin, std::min(segment, bytes - begin)},
-                  receives.emplace_back());
+  if (group.size() == 2 || bytes <= kTreeBytes) {
+    broadcast_in_tree(group, mark, memory, bytes, root);
+  } else {
+    broadcast_in_chain(group, mark, memory, bytes, root);
   }
-  size_t arrived = 0;
-  for (int64_t begin = 0; begin < bytes; begin += segment) {
-    const int64_t moved = std::min(segment, bytes - begin);
-    if (links.parent >= 0) group.wait(mark, receives[arrived++], moved);
-    for (const int child : links.children) {
-      group.send(group.call_hash(), {peer_of(child), memory + begin, moved}, sends);
-    }
-  }
-  group.wait(mark, sends, bytes);
 }
 
 void meet_all(MpiGroup& group, const Fingerprint& mark) {
