@@ -2,42 +2,15 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
+#include <cstring>
 #include <vector>
 
 #include "comm/mpi/mpi_call_mpi.h"
-#include "comm/mpi/piece_cursor.h"
 #include "comm/reduce.h"
 #include "comm/wire_bytes.h"
 
 namespace tessera {
 namespace {
-
-/// A reader of a rank's piece of a whole. It copies only pieces that are not contiguous.
-class PieceReader {
- public:
-  PieceReader(const PieceLayout& layout, int rank, const Tensor& whole)
-      : memory_(whole.raw()), element_bytes_(dtype_size(whole.dtype())) {
-    if (layout.elements(rank) > 0 && layout.is_contiguous(rank)) {
-      memory_ += layout.piece_begin(rank) * element_bytes_;
-    } else {
-      cursor_.emplace(layout, rank, element_bytes_);
-    }
-  }
-
-  /// Returns contiguous memory with elements of the piece, from `begin` on: in the whole, or copied
-  /// to `staging`. A piece that is not contiguous must be read in order, from its beginning on.
-  const std::byte* part(int64_t begin, int64_t elements, std::byte* staging) {
-    if (!cursor_) return memory_ + begin * element_bytes_;
-    cursor_->gather(memory_, elements, staging);
-    return staging;
-  }
-
- private:
-  const std::byte* memory_;  // of the piece if it is contiguous, otherwise of the whole
-  int64_t element_bytes_;
-  std::optional<PieceCursor> cursor_;  // if the piece is not contiguous
-};
 
 /// Sums the parts of all ranks in rounds. This rank gets its part, `to`. The part of a rank has
 /// `elements_of(rank)` elements. `part_of(rank, begin, elements, staging)` returns this rank's
@@ -110,13 +83,23 @@ void reduce_in_rounds(MpiGroup& group, const Fingerprint& mark, const Tensor& to
 
 void reduce_scatter(MpiGroup& group, const Fingerprint& mark, const PieceLayout& layout,
                     const Tensor& from, const Tensor& to) {
-  std::vector<PieceReader> pieces;
-  for (int rank = 0; rank < group.size(); ++rank) pieces.emplace_back(layout, rank, from);
+  const int64_t element_bytes = dtype_size(from.dtype());
+  // Only pieces that are not contiguous are copied.
+  const auto part_of = [&](int rank, int64_t begin, int64_t elements, std::byte* staging) {
+    const std::byte* const whole = from.raw();
+    if (layout.is_contiguous(rank)) {
+      return whole + (layout.piece_begin(rank) + begin) * element_bytes;
+    }
+    const auto copy = [&](int64_t whole_offset, int64_t piece_offset, int64_t length) {
+      std::memcpy(staging + (piece_offset - begin) * element_bytes,
+                  whole + whole_offset * element_bytes,
+                  static_cast<size_t>(length * element_bytes));
+    };
+    layout.for_each_range(rank, begin, elements, copy);
+    return static_cast<const std::byte*>(staging);
+  };
   reduce_in_rounds(
-      group, mark, to, [&](int rank) { return layout.elements(rank); },
-      [&](int rank, int64_t begin, int64_t elements, std::byte* staging) {
-        return pieces[static_cast<size_t>(rank)].part(begin, elements, staging);
-      });
+      group, mark, to, [&](int rank) { return layout.elements(rank); }, part_of);
 }
 
 void reduce_slice(MpiGroup& group, const Fingerprint& mark, const Tensor& from, const Tensor& to) {

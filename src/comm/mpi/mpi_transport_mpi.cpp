@@ -7,7 +7,6 @@
 #include "comm/mpi/mpi_moves_mpi.h"
 #include "comm/mpi/mpi_posts_mpi.h"
 #include "comm/mpi/mpi_sums_mpi.h"
-#include "comm/mpi/piece_cursor.h"
 #include "comm/reduce.h"
 #include "comm/wire_bytes.h"
 
@@ -144,8 +143,6 @@ class MpiTransport final : public Transport {
     const int64_t longest = layout.max_elements();
     const int64_t slot_bytes = std::min(per_round, longest) * element_bytes;
     std::byte* const slots = group_.packed().bytes(slot_bytes * ranks());
-    std::vector<PieceCursor> cursors;
-    for (int rank = 0; rank < ranks(); ++rank) cursors.emplace_back(layout, rank, element_bytes);
     for (int64_t begin = 0; begin < longest; begin += per_round) {
       const auto count = [&](int rank) {
         return std::clamp<int64_t>(layout.elements(rank) - begin, 0, per_round);
@@ -158,8 +155,12 @@ class MpiTransport final : public Transport {
            slots + position() * slot_bytes);
       gather_blocks(group_, mark, slots, blocks_);
       for (int rank = 0; rank < ranks(); ++rank) {
-        cursors[static_cast<size_t>(rank)].scatter(slots + rank * slot_bytes, count(rank),
-                                                   to.raw());
+        const std::byte* const slot = slots + rank * slot_bytes;
+        const auto copy_range = [&](int64_t whole_offset, int64_t piece_offset, int64_t length) {
+          copy(slot + (piece_offset - begin) * element_bytes, length * element_bytes,
+               to.raw() + whole_offset * element_bytes);
+        };
+        layout.for_each_range(rank, begin, count(rank), copy_range);
       }
     }
   }
