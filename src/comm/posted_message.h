@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "comm/device_posts.h"
+#include "comm/device_links.h"
 #include "comm/transport.h"
 
 namespace tessera {
