@@ -68,15 +68,13 @@ std::vector<Request> call_requests() {
 /// A message of f32 [3, 4] that the same rank posts.
 std::vector<std::byte> post_request(bool sent, int from, int to, int peer, int64_t elements = 12) {
   WireWriter writer;
-  writer.put(sent);
-  writer.put_mark({.name = "node",
-                   .collective = Collective::message,
-                   .dtype = DType::f32,
-                   .shape = Shape{3, 4},
-                   .from = from,
-                   .to = to});
-  writer.put(peer);
-  writer.put(elements);
+  const Fingerprint mark{.name = "node",
+                         .collective = Collective::message,
+                         .dtype = DType::f32,
+                         .shape = Shape{3, 4},
+                         .from = from,
+                         .to = to};
+  writer.put(sent, mark, peer, elements);
   return {writer.bytes().begin(), writer.bytes().end()};
 }
 
@@ -196,8 +194,7 @@ TEST(TcpCalls, PostsThatAreAlteredFitOrAreRefused) {
 
 TEST(TcpCalls, WaitForPostsWithinATime) {
   WireWriter writer;
-  writer.put<int64_t>(1000);
-  writer.put_all(std::span<const int64_t>(std::vector<int64_t>{3, 1}));
+  writer.put(std::chrono::milliseconds(1000), std::vector<int64_t>{3, 1});
   const std::vector<std::byte> bytes{writer.bytes().begin(), writer.bytes().end()};
   const auto read_bytes = [](std::span<const std::byte> request) {
     WireReader reader(request);
@@ -209,8 +206,7 @@ TEST(TcpCalls, WaitForPostsWithinATime) {
     EXPECT_GE(read_bytes(request).timeout.count(), 0);
   });
   WireWriter none;
-  none.put<int64_t>(1000);
-  none.put_all(std::span<const int64_t>());
+  none.put(std::chrono::milliseconds(1000), std::vector<int64_t>());
   EXPECT_THROW(read_bytes(none.bytes()), BadMessage);
 }
 

@@ -46,8 +46,7 @@ void take_layout(WireReader& request, const Caller& caller, TcpCall& call) {
 
 void take_rows(WireReader& request, const Caller& caller, TcpCall& call) {
   const Fingerprint& mark = call.mark.get();
-  call.sent = request.take_all<int64_t>();
-  call.received = request.take_all<int64_t>();
+  request.take_into(call.sent, call.received);
   call.row_elements = request.take_between<int64_t>(0, kMostElements, "the elements of a row");
   if (std::ssize(call.sent) != caller.size() || std::ssize(call.received) != caller.size()) {
     refuse(mark, "its numbers of rows are not those of the group");
@@ -102,15 +101,9 @@ void take_collective(WireReader& request, const Caller& caller, TcpCall& call, i
 }  // namespace
 
 void put_call(WireWriter& request, std::chrono::milliseconds timeout, const TransportCall& call) {
-  request.put<int64_t>(timeout.count());
-  request.put(call.moves);
-  request.put_mark(call.mark);
-  if (call.layout != nullptr) request.put_layout(*call.layout);
-  if (!call.sent.empty()) {
-    request.put_all(call.sent);
-    request.put_all(call.received);
-    request.put(call.row_elements);
-  }
+  request.put(timeout, call.moves, call.mark);
+  if (call.layout != nullptr) request.put(*call.layout);
+  if (!call.sent.empty()) request.put(call.sent, call.received, call.row_elements);
   if (call.moves == Collective::broadcast) request.put(call.root);
 }
 
@@ -160,9 +153,7 @@ TcpMessage read_post(WireReader& request, std::span<const int> ranks, int positi
 
 TcpWait read_wait(WireReader& request) {
   TcpWait wait;
-  wait.timeout = request.take_wait();
-  wait.posts = request.take_all<int64_t>();
-  request.require_end();
+  request.take_last_into(wait.timeout, wait.posts);
   if (wait.posts.empty()) throw BadMessage("a wait for no messages");
   return wait;
 }

@@ -34,17 +34,14 @@ class TcpTransport final : public Transport {
   ~TcpTransport() override { leave(); }
 
   void make(const TransportCall& call) override {
-    WireWriter request = begin(CallRequest::call);
+    WireWriter request(CallRequest::call, group_);
     put_call(request, process_.timeout(), call);
     make_call(call.mark, request, {bytes_of(call.from)}, {bytes_of(call.to)});
   }
 
   std::unique_ptr<TransportPost> post(const MarkedMessage& message, bool sent) override {
-    WireWriter request = begin(CallRequest::post);
-    request.put(sent);
-    request.put_mark(message.mark);
-    request.put(message.peer);
-    request.put(message.tensor.elements());
+    const WireWriter request(CallRequest::post, group_, sent, message.mark, message.peer,
+                             message.tensor.elements());
     const auto bytes = bytes_of(message.tensor);
     tell(message.mark, request, sent ? Operands{bytes} : Operands{});
     return std::make_unique<Post>(*this, posts_++, message, sent);
@@ -58,9 +55,7 @@ class TcpTransport final : public Transport {
       numbers.push_back(static_cast<const Post*>(post)->number());
       if (!post->sent()) results.push_back(bytes_of(post->tensor()));
     }
-    WireWriter request = begin(CallRequest::wait);
-    request.put<int64_t>(process_.timeout().count());
-    request.put_all(std::span<const int64_t>(numbers));
+    const WireWriter request(CallRequest::wait, group_, process_.timeout(), numbers);
     make_call(posts.front()->mark(), request, {}, results);
     for (TransportPost* const post : posts) static_cast<Post*>(post)->end();
   }
@@ -88,13 +83,6 @@ class TcpTransport final : public Transport {
     int64_t number_;
     bool ended_ = false;  // it has moved, and the first rank's process has forgotten it
   };
-
-  WireWriter begin(CallRequest kind) const {
-    WireWriter request;
-    request.put(kind);
-    request.put(group_);
-    return request;
-  }
 
   /// Sends a request and its operands, and waits for its results.
   void make_call(const Fingerprint& mark, const WireWriter& request, const Operands& operands,
@@ -140,9 +128,7 @@ class TcpTransport final : public Transport {
   void withdraw(const TransportPost& post, int64_t number) noexcept {
     if (failure_) return;
     try {
-      WireWriter request = begin(CallRequest::withdraw);
-      request.put(number);
-      tell(post.mark(), request, {});
+      tell(post.mark(), WireWriter(CallRequest::withdraw, group_, number), {});
     } catch (const Error&) {  // the connection is lost, of which later calls tell
     }
   }
@@ -150,7 +136,8 @@ class TcpTransport final : public Transport {
   /// Leaves the group, so that the first rank's process keeps nothing for it.
   void leave() noexcept {
     try {
-      connection_.tell(begin(CallRequest::leave), {}, [this] { process_.require_first_rank(); });
+      connection_.tell(WireWriter(CallRequest::leave, group_), {},
+                       [this] { process_.require_first_rank(); });
     } catch (const Error&) {  // the connection is lost, and with it all groups
     }
   }
