@@ -102,7 +102,7 @@ void MpiGroup::receive(uint64_t call, const MpiPiece& piece, std::vector<MPI_Req
   });
 }
 
-void MpiGroup::send(uint64_t call, const SentMpiPiece& piece, std::vector<MPI_Request>& requests) {
+void MpiGroup::send(uint64_t call, const MpiPiece& piece, std::vector<MPI_Request>& requests) {
   const int tag = tag_of(call, piece.bytes);
   for_each_message(piece.bytes, [&](int64_t begin, int bytes) {
     check_mpi(MPI_Isend(piece.memory + begin, bytes, MPI_BYTE, piece.peer, tag, comm_,
@@ -173,10 +173,10 @@ std::chrono::steady_clock::time_point MpiGroup::withdrawal_deadline() {
   return *withdrawal_deadline_;
 }
 
-void MpiGroup::exchange(const Fingerprint& mark, std::span<const SentMpiPiece> sends,
+void MpiGroup::exchange(const Fingerprint& mark, std::span<const MpiPiece> sends,
                         std::span<const MpiPiece> receives) {
   // Sends begin first, because other ranks wait for them.
-  for (const SentMpiPiece& piece : sends) send(call_hash_, piece, requests_);
+  for (const MpiPiece& piece : sends) send(call_hash_, piece, requests_);
   int64_t bytes = 0;
   for (const MpiPiece& piece : receives) {
     receive(call_hash_, piece, requests_);

@@ -27,8 +27,7 @@ void copy(const std::byte* from, int64_t bytes, std::byte* to) {
 void gather_directly(MpiGroup& group, const Fingerprint& mark, std::byte* memory,
                      std::span<const ByteBlock> blocks) {
   const ByteBlock& own = blocks[static_cast<size_t>(group.position())];
-  std::array<SentMpiPiece, kMostDirect> sends;
-  std::array<MpiPiece, kMostDirect> receives;
+  std::array<MpiPiece, kMostDirect> sends, receives;
   const auto others = static_cast<size_t>(group.size() - 1);
   for (int distance = 1; distance < group.size(); ++distance) {
     const int from = (group.position() + distance) % group.size();
@@ -53,7 +52,7 @@ void gather_in_ring(MpiGroup& group, const Fingerprint& mark, std::byte* memory,
     };
     const ByteBlock sent = block_at(step);
     const ByteBlock received = block_at(step + 1);
-    const SentMpiPiece send{next, memory + sent.offset, sent.bytes};
+    const MpiPiece send{next, memory + sent.offset, sent.bytes};
     const MpiPiece receive{previous, memory + received.offset, received.bytes};
     group.exchange(mark, std::span(&send, 1), std::span(&receive, 1));
   }

@@ -1,11 +1,10 @@
-#include "comm/mpi/mpi_sums_mpi.h"
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <vector>
 
 #include "comm/mpi/mpi_call_mpi.h"
+#include "comm/mpi/mpi_moves_mpi.h"
 #include "comm/reduce.h"
 #include "comm/wire_bytes.h"
 
@@ -58,7 +57,7 @@ void reduce_in_rounds(MpiGroup& group, const Fingerprint& mark, const Tensor& to
     for (int rank = 0; rank < ranks; ++rank) {
       const int64_t elements = count(rank, begin);
       if (elements == 0) continue;
-      const std::byte* part = part_of(rank, begin, elements, packed + offset(rank));
+      std::byte* const part = part_of(rank, begin, elements, packed + offset(rank));
       if (rank == group.position()) {
         current.addends[static_cast<size_t>(rank)] = part;
         continue;
@@ -86,7 +85,7 @@ void reduce_scatter(MpiGroup& group, const Fingerprint& mark, const PieceLayout&
   const int64_t element_bytes = dtype_size(from.dtype());
   // Only pieces that are not contiguous are copied.
   const auto part_of = [&](int rank, int64_t begin, int64_t elements, std::byte* staging) {
-    const std::byte* const whole = from.raw();
+    std::byte* const whole = from.raw();
     if (layout.is_contiguous(rank)) {
       return whole + (layout.piece_begin(rank) + begin) * element_bytes;
     }
@@ -96,7 +95,7 @@ void reduce_scatter(MpiGroup& group, const Fingerprint& mark, const PieceLayout&
                   static_cast<size_t>(length * element_bytes));
     };
     layout.for_each_range(rank, begin, elements, copy);
-    return static_cast<const std::byte*>(staging);
+    return staging;
   };
   reduce_in_rounds(
       group, mark, to, [&](int rank) { return layout.elements(rank); }, part_of);
@@ -110,7 +109,7 @@ void reduce_slice(MpiGroup& group, const Fingerprint& mark, const Tensor& from, 
       to.reshape({to.elements()}).slice(begin_of(group.position()), begin_of(group.position() + 1)),
       [&](int rank) { return begin_of(rank + 1) - begin_of(rank); },
       [&](int rank, int64_t begin, int64_t /*elements*/, std::byte* /*staging*/) {
-        return static_cast<const std::byte*>(from.raw() + (begin_of(rank) + begin) * element_bytes);
+        return from.raw() + (begin_of(rank) + begin) * element_bytes;
       });
 }
 

@@ -5,8 +5,6 @@
 #include <vector>
 
 #include "comm/mpi/mpi_moves_mpi.h"
-#include "comm/mpi/mpi_posts_mpi.h"
-#include "comm/mpi/mpi_sums_mpi.h"
 #include "comm/reduce.h"
 #include "comm/wire_bytes.h"
 
@@ -102,9 +100,8 @@ class MpiTransport final : public Transport {
   /// Sends and receives rows, which follow each other in the tensors by position, and counts them.
   void exchange_rows(const TransportCall& call) {
     const int64_t row_bytes = call.row_bytes();
-    std::vector<SentMpiPiece> sends;
-    std::vector<MpiPiece> receives;
-    const std::byte* from = call.from.raw();
+    std::vector<MpiPiece> sends, receives;
+    std::byte* from = call.from.raw();
     std::byte* to = call.to.raw();
     for (int rank = 0; rank < ranks(); ++rank) {
       const int64_t sent = call.sent[static_cast<size_t>(rank)] * row_bytes;
