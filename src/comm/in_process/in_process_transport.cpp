@@ -1,11 +1,9 @@
-#include "comm/in_process/in_process_transport.h"
-
 #include <cstring>
 #include <numeric>
 #include <utility>
 #include <vector>
 
-#include "comm/in_process/meeting_post.h"
+#include "comm/in_process/meeting.h"
 #include "comm/reduce.h"
 #include "comm/wire_bytes.h"
 

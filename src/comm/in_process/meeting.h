@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -124,6 +126,33 @@ class Meeting {
   std::vector<Channel> channels_;                         // from * ranks + to
 };
 
+/// A message that a rank has posted in a meeting. The meeting's lock guards the private members.
+class MeetingPost final : public TransportPost {
+ public:
+  /// Creates the post of the rank at `position`, for Meeting::post().
+  MeetingPost(std::shared_ptr<Meeting> meeting, size_t position, const MarkedMessage& message,
+              bool sent)
+      : TransportPost(message, sent), meeting_(std::move(meeting)), position_(position) {}
+  ~MeetingPost() override { meeting_->withdraw(*this); }
+
+ private:
+  friend class Meeting;
+
+  enum class State : uint8_t {
+    none,      ///< not posted
+    posted,    ///< the other rank has not posted the message
+    matched,   ///< both ranks have posted it
+    copying,   ///< one of them copies its bytes
+    moved,     ///< the bytes are there
+    forsaken,  ///< the other rank has withdrawn it
+  };
+
+  std::shared_ptr<Meeting> meeting_;
+  size_t position_;
+  State state_ = State::none;
+  MeetingPost* other_ = nullptr;  // of the other rank, if matched or copying
+};
+
 /// Waits, as the rank at `position`, until the condition holds. Throws if the group breaks before.
 /// `needs(other)` says whether the wait still depends on the rank at position `other`. If such
 /// ranks have ended, or the timeout is over, breaks the group with an error that names them.
@@ -155,5 +184,12 @@ void Meeting::wait_for(Lock& lock, size_t position, const Fingerprint& mark, Con
   }
   throw Error(*failure_);
 }
+
+/// Returns the transport of the rank at a position of a meeting, among ranks that are
+/// threads of one process. The ranks read each other's tensors, which are in the processor's
+/// memory. Each rank copies or sums its own results. In an all-reduce each rank sums one slice, and
+/// copies the other slices from the ranks that summed them. The destructor calls `leave`.
+std::unique_ptr<Transport> in_process_transport(std::shared_ptr<Meeting> meeting, int position,
+                                                std::function<void()> leave);
 
 }  // namespace tessera

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include "comm/in_process/meeting.h"
-#include "comm/in_process/meeting_post.h"
 #include "comm/wait_time.h"
 
 // The channel from one rank to another has the posts of the rank that is ahead. A post of the other
