@@ -169,8 +169,8 @@ void DeviceTransport::gather_in_rounds(std::string_view name, const PieceLayout&
         name, [&](int /*rank*/) { return std::pair(own, round_bytes(position_)); },
         [&](int rank) { return std::pair(arrived.slot(rank), round_bytes(rank)); }, *call.stream);
     for (int rank = 0; rank < ranks_; ++rank) {
-      copy_to_whole(layout, rank, blocks, element_bytes,
-                    rank == position_ ? own : arrived.slot(rank), memory_of(to), *call.stream);
+      copy_piece(PieceCopy::to_whole, layout, rank, blocks, element_bytes,
+                 rank == position_ ? own : arrived.slot(rank), memory_of(to), *call.stream);
     }
   }
 }
@@ -227,8 +227,8 @@ void DeviceTransport::scatter_in_rounds(std::string_view name, const PieceLayout
     };
     const int64_t own_elements = elements_of(position_, blocks.end - begin);
     for (int rank = 0; rank < ranks_; ++rank) {
-      copy_from_whole(layout, rank, blocks, element_bytes, memory_of(from), packed.slot(rank),
-                      *call.stream);
+      copy_piece(PieceCopy::from_whole, layout, rank, blocks, element_bytes, memory_of(from),
+                 packed.slot(rank), *call.stream);
     }
     const auto sent = [&](int rank) {
       return elements_of(rank, blocks.end - begin) * element_bytes;
