@@ -23,13 +23,6 @@ namespace {
 
 constexpr std::string_view kName = "list_of_calls";
 
-/// Gives each rank its block of `own`, and returns the blocks from all ranks.
-std::vector<uint64_t> exchange_blocks(Communicator& group, std::span<const uint64_t> own) {
-  std::vector<uint64_t> received(own.size());
-  group.all_to_all(kName, byte_tensor(own), byte_tensor(received));
-  return received;
-}
-
 /// Two positions of the group whose ranks list a sequence of calls differently.
 struct Difference {
   CallList::Sequence sequence;
@@ -47,7 +40,8 @@ std::optional<Difference> find_difference(Communicator& group, const CallList& l
     return Difference{.sequence = {}, .first = 0, .second = position};
   }
   const std::vector<uint64_t> messages = list.message_hashes();
-  const std::vector<uint64_t> of_peers = exchange_blocks(group, messages);
+  std::vector<uint64_t> of_peers(messages.size());
+  group.all_to_all(kName, byte_tensor(messages), byte_tensor(of_peers));
   // Each rank finds the first receiver that does not agree with it; `ranks` stands for none.
   auto receiver = static_cast<uint64_t>(ranks);
   for (int peer = ranks; peer-- > 0;) {
