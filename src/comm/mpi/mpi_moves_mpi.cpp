@@ -24,9 +24,9 @@ void copy(const std::byte* from, int64_t bytes, std::byte* to) {
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-void gather_directly(MpiGroup& group, const Fingerprint& mark, std::byte* memory,
+void gather_directly(MpiGroup& group, const Fingerprint& mark, std::byte* own, std::byte* memory,
                      std::span<const ByteBlock> blocks) {
-  const ByteBlock& own = blocks[static_cast<size_t>(group.position())];
+  const int64_t own_bytes = blocks[static_cast<size_t>(group.position())].bytes;
   std::array<MpiPiece, kMostDirect> sends, receives;
   const auto others = static_cast<size_t>(group.size() - 1);
   for (int distance = 1; distance < group.size(); ++distance) {
@@ -35,12 +35,12 @@ void gather_directly(MpiGroup& group, const Fingerprint& mark, std::byte* memory
     const ByteBlock& block = blocks[static_cast<size_t>(from)];
     const auto index = static_cast<size_t>(distance - 1);
     receives[index] = {from, memory + block.offset, block.bytes};
-    sends[index] = {to, memory + own.offset, own.bytes};
+    sends[index] = {to, own, own_bytes};
   }
   group.exchange(mark, std::span(sends).first(others), std::span(receives).first(others));
 }
 
-void gather_in_ring(MpiGroup& group, const Fingerprint& mark, std::byte* memory,
+void gather_in_ring(MpiGroup& group, const Fingerprint& mark, std::byte* own, std::byte* memory,
                     std::span<const ByteBlock> blocks) {
   const int size = group.size();
   const int next = (group.position() + 1) % size;
@@ -52,19 +52,18 @@ void gather_in_ring(MpiGroup& group, const Fingerprint& mark, std::byte* memory,
     };
     const ByteBlock sent = block_at(step);
     const ByteBlock received = block_at(step + 1);
-    const MpiPiece send{next, memory + sent.offset, sent.bytes};
+    const MpiPiece send{next, step == 0 ? own : memory + sent.offset, sent.bytes};
     const MpiPiece receive{previous, memory + received.offset, received.bytes};
     group.exchange(mark, std::span(&send, 1), std::span(&receive, 1));
   }
 }
 
 /// Gathers blocks in slots of `bytes` bytes. The slot of a rank is its distance from this rank.
-void gather_in_rounds(MpiGroup& group, const Fingerprint& mark, std::byte* memory,
-                      std::span<const ByteBlock> blocks, int64_t bytes) {
+void gather_in_rounds(MpiGroup& group, const Fingerprint& mark, const std::byte* own,
+                      std::byte* memory, std::span<const ByteBlock> blocks, int64_t bytes) {
   const int size = group.size();
   std::byte* const slots = group.arrived().bytes(size * bytes);
-  const ByteBlock& own = blocks[static_cast<size_t>(group.position())];
-  copy(memory + own.offset, own.bytes, slots);
+  copy(own, blocks[static_cast<size_t>(group.position())].bytes, slots);
   std::vector<MPI_Request> requests;
   for (int distance = 1; distance < size; distance *= 2) {
     const int64_t moved = std::min(distance, size - distance) * bytes;
@@ -129,15 +128,15 @@ void broadcast_in_chain(MpiGroup& group, const Fingerprint& mark, std::byte* mem
 
 }  // namespace
 
-void gather_blocks(MpiGroup& group, const Fingerprint& mark, std::byte* memory,
+void gather_blocks(MpiGroup& group, const Fingerprint& mark, std::byte* own, std::byte* memory,
                    std::span<const ByteBlock> blocks) {
   const int64_t most = std::ranges::max(blocks, {}, &ByteBlock::bytes).bytes;
   if (group.size() == 2 || (group.size() <= kMostDirect && most <= kDirectBytes)) {
-    gather_directly(group, mark, memory, blocks);
+    gather_directly(group, mark, own, memory, blocks);
   } else if (most <= kForwardedBytes) {
-    gather_in_rounds(group, mark, memory, blocks, most);
+    gather_in_rounds(group, mark, own, memory, blocks, most);
   } else {
-    gather_in_ring(group, mark, memory, blocks);
+    gather_in_ring(group, mark, own, memory, blocks);
   }
 }
 
@@ -154,7 +153,7 @@ void meet_all(MpiGroup& group, const Fingerprint& mark) {
   std::vector<std::byte> memory(static_cast<size_t>(group.size()));
   std::vector<ByteBlock> blocks;
   for (int position = 0; position < group.size(); ++position) blocks.push_back({position, 1});
-  gather_blocks(group, mark, memory.data(), blocks);
+  gather_blocks(group, mark, &memory[static_cast<size_t>(group.position())], memory.data(), blocks);
 }
 
 }  // namespace tessera

@@ -20,12 +20,14 @@ struct ByteBlock {
   int64_t bytes = 0;
 };
 
-/// Gives every rank the blocks of all ranks, by position. This rank's block is in `memory` before.
+/// Gives every rank the blocks of all ranks but its own, by position, in `memory`. This rank's
+/// block is at `own`. It is sent from there: MPI reads it from memory of this process, which is
+/// slow if this process has just written it.
 ///
 /// Small blocks go from each rank to each other, or in larger groups in log2(ranks) rounds: a rank
 /// sends all that it has to the rank that is 1, 2, 4, ... positions before it (Bruck, 1997). Large
 /// blocks go around a ring, so that few of them cross from one machine to another.
-void gather_blocks(MpiGroup& group, const Fingerprint& mark, std::byte* memory,
+void gather_blocks(MpiGroup& group, const Fingerprint& mark, std::byte* own, std::byte* memory,
                    std::span<const ByteBlock> blocks);
 
 /// Gives every rank the bytes of the rank at position `root`. Few bytes go along a binomial tree.

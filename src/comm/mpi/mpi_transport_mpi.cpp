@@ -129,7 +129,7 @@ class MpiTransport final : public Transport {
           {layout.piece_begin(rank) * element_bytes, layout.elements(rank) * element_bytes});
     }
     copy(from.raw(), from.bytes(), to.raw() + blocks_[static_cast<size_t>(position())].offset);
-    gather_blocks(group_, mark, to.raw(), blocks_);
+    gather_blocks(group_, mark, from.raw(), to.raw(), blocks_);
   }
 
   /// Gathers pieces that are not contiguous, in rounds that fit into the staging memory.
@@ -148,11 +148,10 @@ class MpiTransport final : public Transport {
       for (int rank = 0; rank < ranks(); ++rank) {
         blocks_.push_back({rank * slot_bytes, count(rank) * element_bytes});
       }
-      copy(from.raw() + begin * element_bytes, count(position()) * element_bytes,
-           slots + position() * slot_bytes);
-      gather_blocks(group_, mark, slots, blocks_);
+      std::byte* const own = from.raw() + begin * element_bytes;
+      gather_blocks(group_, mark, own, slots, blocks_);
       for (int rank = 0; rank < ranks(); ++rank) {
-        const std::byte* const slot = slots + rank * slot_bytes;
+        const std::byte* const slot = rank == position() ? own : slots + rank * slot_bytes;
         const auto copy_range = [&](int64_t whole_offset, int64_t piece_offset, int64_t length) {
           copy(slot + (piece_offset - begin) * element_bytes, length * element_bytes,
                to.raw() + whole_offset * element_bytes);
@@ -169,10 +168,9 @@ class MpiTransport final : public Transport {
     addends_.clear();
     for (int rank = 0; rank < ranks(); ++rank) {
       blocks_.push_back({rank * from.bytes(), from.bytes()});
-      addends_.push_back(slots + rank * from.bytes());
+      addends_.push_back(rank == position() ? from.raw() : slots + rank * from.bytes());
     }
-    copy(from.raw(), from.bytes(), slots + position() * from.bytes());
-    gather_blocks(group_, mark, slots, blocks_);
+    gather_blocks(group_, mark, from.raw(), slots, blocks_);
     reduce(mark.reduction, to.dtype(), addends_, 0, to.elements(), to.raw());
   }
 
@@ -186,7 +184,7 @@ class MpiTransport final : public Transport {
     for (int rank = 0; rank < ranks(); ++rank) {
       blocks_.push_back({begin_of(rank), begin_of(rank + 1) - begin_of(rank)});
     }
-    gather_blocks(group_, mark, to.raw(), blocks_);
+    gather_blocks(group_, mark, to.raw() + begin_of(position()), to.raw(), blocks_);
   }
 
   MpiGroup& group_;
