@@ -46,14 +46,8 @@ void reduce_in_rounds(MpiGroup& group, const Fingerprint& mark, const Tensor& to
       return half_index * half_bytes + rank * std::min(per_round, longest) * element_bytes;
     };
     const int64_t own = count(group.position(), begin);
-    for (int rank = 0; rank < ranks; ++rank) {
-      if (rank == group.position() || own == 0) continue;
-      group.receive(group.call_hash(), {rank, arrived + offset(rank), own * element_bytes},
-                    current.receives);
-      current.addends[static_cast<size_t>(rank)] = arrived + offset(rank);
-    }
-    group.wait(mark, current.sends,
-               half_bytes);  // of the round before the last, from the same memory
+    // The sends of the round before the last, from the same memory.
+    if (!current.sends.empty()) group.wait(mark, current.sends, half_bytes);
     for (int rank = 0; rank < ranks; ++rank) {
       const int64_t elements = count(rank, begin);
       if (elements == 0) continue;
@@ -63,6 +57,12 @@ void reduce_in_rounds(MpiGroup& group, const Fingerprint& mark, const Tensor& to
         continue;
       }
       group.send(group.call_hash(), {rank, part, elements * element_bytes}, current.sends);
+    }
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (rank == group.position() || own == 0) continue;
+      group.receive(group.call_hash(), {rank, arrived + offset(rank), own * element_bytes},
+                    current.receives);
+      current.addends[static_cast<size_t>(rank)] = arrived + offset(rank);
     }
   };
   if (longest > 0) begin_round(0);
