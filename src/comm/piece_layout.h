@@ -99,6 +99,7 @@ class PieceLayout {
   /// Calls visit() likewise for the ranges of `elements` elements of a piece, from `begin` on.
   template <typename Visit>
   void for_each_range(int position, int64_t begin, int64_t elements, Visit&& visit) const {
+    if (elements == 0) return;
     for (RangeIterator range(*this, position, begin); !range.done(); range.next()) {
       const ElementRun part =
           intersection({begin, elements}, {range.piece_offset(), range.length()});
