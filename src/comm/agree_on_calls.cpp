@@ -16,57 +16,12 @@
 
 #include "base/error.h"
 #include "comm/call_errors.h"
-#include "tensor/tensor.h"
+#include "comm/share.h"
 
 namespace tessera {
 namespace {
 
 constexpr std::string_view kName = "list_of_calls";
-
-/// Returns numbers as a tensor of bytes, because tensors have no type of 64-bit integers.
-Tensor bytes_of(std::span<const uint64_t> numbers) {
-  const auto bytes = std::as_bytes(numbers);
-  Tensor tensor({std::ssize(bytes)}, DType::u8);
-  std::ranges::copy(bytes, tensor.raw());
-  return tensor;
-}
-
-std::vector<uint64_t> numbers_of(const Tensor& tensor) {
-  std::vector<uint64_t> numbers(static_cast<size_t>(tensor.bytes()) / sizeof(uint64_t));
-  std::copy_n(tensor.raw(), tensor.bytes(), reinterpret_cast<std::byte*>(numbers.data()));
-  return numbers;
-}
-
-/// Returns the numbers of all ranks, by position. All ranks give equally many.
-std::vector<uint64_t> gather(Communicator& group, std::span<const uint64_t> own) {
-  const Tensor from = bytes_of(own);
-  const Tensor to({group.size() * from.elements()}, DType::u8);
-  group.all_gather(kName, even_pieces(to.elements(), group.size()), from, to);
-  return numbers_of(to);
-}
-
-/// Gives each rank its block of `own`, and returns the blocks from all ranks.
-std::vector<uint64_t> exchange_blocks(Communicator& group, std::span<const uint64_t> own) {
-  const Tensor from = bytes_of(own);
-  const Tensor to(from.shape(), DType::u8);
-  group.all_to_all(kName, from, to);
-  return numbers_of(to);
-}
-
-/// Returns the number that the rank at position `root` gives.
-uint64_t broadcast(Communicator& group, int root, uint64_t number) {
-  const Tensor tensor = bytes_of(std::array{number});
-  group.broadcast(kName, root, tensor);
-  return numbers_of(tensor).front();
-}
-
-std::string broadcast_text(Communicator& group, int root, const std::string& own) {
-  const uint64_t bytes = broadcast(group, root, own.size());
-  const Tensor tensor({static_cast<int64_t>(bytes)}, DType::u8);
-  if (group.position() == root) std::ranges::copy(own, tensor.data<uint8_t>());
-  group.broadcast(kName, root, tensor);
-  return {tensor.data<uint8_t>(), tensor.data<uint8_t>() + bytes};
-}
 
 /// Two positions of the group whose ranks list a sequence of calls differently.
 struct Difference {
@@ -79,20 +34,21 @@ struct Difference {
 std::optional<Difference> find_difference(Communicator& group, const CallList& list) {
   const int ranks = group.size();
   const std::vector<uint64_t> collectives =
-      gather(group, std::array{list.prefix_hashes({}).back()});
+      gather_numbers(group, kName, std::array{list.prefix_hashes({}).back()});
   for (int position = 1; position < ranks; ++position) {
     if (collectives[static_cast<size_t>(position)] == collectives.front()) continue;
     return Difference{.sequence = {}, .first = 0, .second = position};
   }
   const std::vector<uint64_t> messages = list.message_hashes();
-  const std::vector<uint64_t> of_peers = exchange_blocks(group, messages);
+  std::vector<uint64_t> of_peers(messages.size());
+  group.all_to_all(kName, byte_tensor(messages), byte_tensor(of_peers));
   // Each rank finds the first receiver that does not agree with it; `ranks` stands for none.
   auto receiver = static_cast<uint64_t>(ranks);
   for (int peer = ranks; peer-- > 0;) {
     const size_t at = 2 * static_cast<size_t>(peer);
     if (messages[at] != of_peers[at + 1]) receiver = static_cast<uint64_t>(peer);
   }
-  const std::vector<uint64_t> receivers = gather(group, std::array{receiver});
+  const std::vector<uint64_t> receivers = gather_numbers(group, kName, std::array{receiver});
   for (int sender = 0; sender < ranks; ++sender) {
     const auto found = static_cast<int>(receivers[static_cast<size_t>(sender)]);
     if (found == ranks) continue;
@@ -106,8 +62,9 @@ size_t first_different_call(Communicator& group, const CallList& list,
                             const Difference& difference) {
   const std::vector<uint64_t> hashes = list.prefix_hashes(difference.sequence);
   const auto of_both = [&](uint64_t number) {
-    return std::array{broadcast(group, difference.first, number),
-                      broadcast(group, difference.second, number)};
+    const std::vector<uint64_t> of_all = gather_numbers(group, kName, std::array{number});
+    return std::array{of_all[static_cast<size_t>(difference.first)],
+                      of_all[static_cast<size_t>(difference.second)]};
   };
   const auto calls = of_both(hashes.size() - 1);
   uint64_t equal = 0;                          // so many calls are equal
@@ -129,8 +86,8 @@ void agree_on_calls(Communicator& group, const CallList& list) {
   if (!difference) return group.expect_calls(list.hashes());
   const size_t index = first_different_call(group, list, *difference);
   const std::string own = list.text(difference->sequence, index);
-  const std::string first = broadcast_text(group, difference->first, own);
-  const std::string second = broadcast_text(group, difference->second, own);
+  const std::string first = broadcast_text(group, kName, difference->first, own);
+  const std::string second = broadcast_text(group, kName, difference->second, own);
   const auto rank_at = [&](int position) { return group.ranks()[static_cast<size_t>(position)]; };
   throw Error("{}", different_lists_text(group.ranks(), rank_at(difference->first), first,
                                          rank_at(difference->second), second));

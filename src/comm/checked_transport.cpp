@@ -1,8 +1,5 @@
 #include "comm/checked_transport.h"
 
-#include <concepts>
-#include <cstdint>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -18,60 +15,33 @@ class CheckedTransport final : public Transport {
         join_(std::move(join)),
         processes_(processes) {}
 
-  void all_gather(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
-                  const Tensor& to) override {
-    call(mark, [&] { moves_->all_gather(mark, layout, from, to); });
-  }
-  void reduce_scatter(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
-                      const Tensor& to) override {
-    call(mark, [&] { moves_->reduce_scatter(mark, layout, from, to); });
-  }
-  void all_reduce(const Fingerprint& mark, const Tensor& from, const Tensor& to) override {
-    call(mark, [&] { moves_->all_reduce(mark, from, to); });
-  }
-  void all_to_all(const Fingerprint& mark, const Tensor& from, const Tensor& to) override {
-    call(mark, [&] { moves_->all_to_all(mark, from, to); });
-  }
-  void all_to_all_rows(const Fingerprint& mark, const Tensor& from, std::span<const int64_t> sent,
-                       const Tensor& to, std::span<const int64_t> received) override {
-    const auto compare = [&] {
-      // Rows without bytes.
-      const auto empty = [&](std::span<const int64_t> rows) {
-        return Tensor({std::accumulate(rows.begin(), rows.end(), int64_t{0}), 0}, mark.dtype);
-      };
-      compares_->all_to_all_rows(mark, empty(sent), sent, empty(received), received);
-    };
-    call(compare, [&] { moves_->all_to_all_rows(mark, from, sent, to, received); });
-  }
-  void broadcast(const Fingerprint& mark, int root, const Tensor& tensor) override {
-    call(mark, [&] { moves_->broadcast(mark, root, tensor); });
-  }
-  void barrier(const Fingerprint& mark) override {
-    call(mark, [&] { moves_->barrier(mark); });
+  void make(const TransportCall& call) override {
+    if (compares_calls()) {
+      throw_if_broken();  // a broken group does not come to a comparison
+      compare(call);
+    }
+    moves_->make(call);
+    count();
   }
 
   /// Posts the message and its comparison at once: the other rank may wait for it while this rank
   /// does something else.
   std::unique_ptr<TransportPost> post(const MarkedMessage& message, bool sent) override {
+    if (!compares_calls()) return moves_->post(message, sent);
+    throw_if_broken();
     auto post = std::make_unique<Post>(message, sent);
-    if (compares_calls()) {
-      throw_if_broken();
-      const MarkedMessage empty{message.mark, message.peer, Tensor({0}, message.mark.dtype)};
-      post->compared = compares_->post(empty, sent);
-    }
+    const MarkedMessage empty{message.mark, message.peer, Tensor({0}, message.mark.dtype)};
+    post->compared = compares_->post(empty, sent);
     post->moved = moves_->post(message, sent);
     return post;
   }
 
   void wait(std::span<TransportPost* const> posts) override {
-    std::vector<TransportPost*> compared, moved;
-    for (TransportPost* const posted : posts) {
-      const auto& post = static_cast<const Post&>(*posted);
-      if (post.compared) compared.push_back(post.compared.get());
-      moved.push_back(post.moved.get());
+    if (compares_calls()) {
+      wait_and_compare(posts);
+    } else {
+      moves_->wait(posts);
     }
-    if (!compared.empty()) compares_->wait(compared);
-    moves_->wait(moved);
     count();
   }
 
@@ -88,28 +58,38 @@ class CheckedTransport final : public Transport {
   }
 
  private:
+  /// A message that is compared.
   struct Post final : TransportPost {
     using TransportPost::TransportPost;
 
-    std::unique_ptr<TransportPost> compared;  // null if the message is not compared
+    std::unique_ptr<TransportPost> compared;
     std::unique_ptr<TransportPost> moved;
   };
 
+  /// Waits for messages, some of which may have been posted before calls were compared.
+  void wait_and_compare(std::span<TransportPost* const> posts) {
+    std::vector<TransportPost*> compared, moved;
+    for (TransportPost* const posted : posts) {
+      const auto* const post = dynamic_cast<const Post*>(posted);
+      if (post != nullptr) compared.push_back(post->compared.get());
+      moved.push_back(post != nullptr ? post->moved.get() : posted);
+    }
+    if (!compared.empty()) compares_->wait(compared);
+    moves_->wait(moved);
+  }
+
   void count() { count_received(moves_->received_bytes() - received_bytes()); }
 
-  template <typename Move>
-  void call(const Fingerprint& mark, Move&& move) {
-    call([&] { compares_->barrier(mark); }, move);
-  }
-  template <typename Compare, typename Move>
-  requires std::invocable<Compare>
-  void call(Compare&& compare, Move&& move) {
-    if (compares_calls()) {
-      throw_if_broken();  // a broken group does not come to a comparison
-      compare();
-    }
-    move();
-    count();
+  /// Compares a call and its numbers of rows. Moves no bytes.
+  void compare(const TransportCall& call) {
+    if (call.moves != Collective::all_to_all_rows) return compares_->make({.mark = call.mark});
+    const Tensor empty({0}, call.mark.dtype);
+    compares_->make({.mark = call.mark,
+                     .moves = call.moves,
+                     .from = empty,
+                     .to = empty,
+                     .sent = call.sent,
+                     .received = call.received});
   }
 
   std::unique_ptr<Transport> moves_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -139,7 +140,7 @@ DeviceTransport& Communicator::begin_on_device(const Fingerprint& mark, const De
                 "'{}' has a workspace of {} bytes; it needs {}", mark.name, call.workspace.size(),
                 workspace_bytes);
   if (transport_->compares_calls()) {
-    transport_->barrier(mark);
+    transport_->make({.mark = mark});
   } else {
     transport_->throw_if_broken();
   }
@@ -152,7 +153,7 @@ void Communicator::all_gather(std::string_view name, const PieceLayout& layout, 
   const Fingerprint mark =
       begin_call(pieces_mark(name, Collective::all_gather, to.dtype(), to.shape(), layout));
   if (device.stream == nullptr) {
-    transport_->all_gather(mark, layout, from, to);
+    transport_->make({mark, Collective::all_gather, &layout, from, to});
   } else {
     begin_on_device(mark, device, all_gather_workspace(layout, to.dtype(), staging_bytes_))
         .all_gather(name, layout, from, to, device);
@@ -169,7 +170,7 @@ void Communicator::reduce_scatter(std::string_view name, const PieceLayout& layo
   const Fingerprint mark = begin_call(
       pieces_mark(name, Collective::reduce_scatter, from.dtype(), from.shape(), layout, reduction));
   if (device.stream == nullptr) {
-    transport_->reduce_scatter(mark, layout, from, to);
+    transport_->make({mark, Collective::reduce_scatter, &layout, from, to});
   } else {
     begin_on_device(mark, device,
                     reduce_scatter_workspace(layout, to.dtype(), reduction, staging_bytes_))
@@ -187,7 +188,7 @@ void Communicator::all_reduce(std::string_view name, const Tensor& from, const T
   if (!starts_at(from, to, 0)) check_no_overlap(name, from, to);
   const Fingerprint mark = begin_call(all_reduce_mark(name, from.dtype(), from.shape(), reduction));
   if (device.stream == nullptr) {
-    transport_->all_reduce(mark, from, to);
+    transport_->make({mark, Collective::all_reduce, nullptr, from, to});
   } else {
     begin_on_device(
         mark, device,
@@ -206,7 +207,14 @@ void Communicator::all_to_all(std::string_view name, const Tensor& from, const T
                 to.shape().text(), size());
   const Fingerprint mark = begin_call(
       all_to_all_mark(name, Collective::all_to_all, from.dtype(), from.shape(), repartition));
-  transport_->all_to_all(mark, from, to);
+  const std::vector<int64_t> one_each(ranks_.size(), 1);
+  transport_->make({.mark = mark,
+                    .moves = Collective::all_to_all,
+                    .from = from,
+                    .to = to,
+                    .sent = one_each,
+                    .received = one_each,
+                    .row_elements = to.elements() / size()});
   end_call(Collective::all_to_all);
 }
 
@@ -221,7 +229,16 @@ void Communicator::all_to_all_rows(std::string_view name, const Tensor& from,
                 from.shape().text(), to.shape().text());
   const Fingerprint mark = begin_call(
       all_to_all_mark(name, Collective::all_to_all_rows, from.dtype(), row, repartition));
-  transport_->all_to_all_rows(mark, from, sent, to, received);
+  const auto rows_of = [](const Tensor& tensor, std::span<const int64_t> counts) {
+    return tensor.slice(0, std::accumulate(counts.begin(), counts.end(), int64_t{0}));
+  };
+  transport_->make({.mark = mark,
+                    .moves = Collective::all_to_all_rows,
+                    .from = rows_of(from, sent),
+                    .to = rows_of(to, received),
+                    .sent = sent,
+                    .received = received,
+                    .row_elements = row.elements()});
   end_call(Collective::all_to_all_rows);
 }
 
@@ -233,7 +250,9 @@ void Communicator::broadcast(std::string_view name, int root, const Tensor& tens
   mark.from = ranks_[static_cast<size_t>(root)];
   mark = begin_call(mark);
   if (device.stream == nullptr) {
-    transport_->broadcast(mark, root, tensor);
+    TransportCall call{.mark = mark, .moves = Collective::broadcast, .root = root};
+    (root == position_ ? call.from : call.to) = tensor;
+    transport_->make(call);
   } else {
     begin_on_device(mark, device, 0).broadcast(name, root, tensor, device);
   }
@@ -378,7 +397,8 @@ void Communicator::wait_for_all(std::span<const PostedMessage> messages) {
 }
 
 void Communicator::barrier(std::string_view name) {
-  transport_->barrier(begin_call(call_mark(name, Collective::barrier, DType::u8, {})));
+  const Fingerprint mark = begin_call(call_mark(name, Collective::barrier, DType::u8, {}));
+  transport_->make({.mark = mark});
   end_call(Collective::barrier);
 }
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "comm/call_marks.h"
-#include "comm/device_posts.h"
+#include "comm/device_links.h"
 #include "comm/device_transport.h"
 #include "comm/fingerprint.h"
 #include "comm/piece_layout.h"

@@ -8,10 +8,8 @@
 #include "base/error.h"
 #include "base/words.h"
 #include "comm/emulated_links.h"
-#include "comm/emulated_posts.h"
 #include "comm/nccl/nccl_links.h"
-#include "comm/nccl/nccl_posts.h"
-#include "comm/throw_on_all.h"
+#include "comm/share.h"
 
 namespace tessera {
 namespace {

@@ -6,14 +6,26 @@
 #include "device/vendor.h"
 
 namespace tessera {
-namespace {
 
-/// Copies a piece between the whole and contiguous memory, one run after the other. A run occurs
-/// once in each outer block, as a row.
-void copy_piece(const PieceLayout& layout, int position, const OuterBlocks& blocks,
-                int64_t element_bytes, const std::byte* from, std::byte* to, bool to_whole,
-                Stream& stream) {
+void ordered_sum(const OrderedSum& sum, Reduction reduction, DType dtype, Stream& stream) {
+  TESSERA_CHECK(can_reduce(reduction, dtype), "the {} of {}", word(reduction), dtype_name(dtype));
+  if (sum.elements == 0) return;
+  for_vendor(stream, [&](auto vendor) {
+    ordered_sum_device<decltype(vendor)>(sum, reduction, dtype, stream);
+  });
+}
+
+void strided_copy(const StridedCopy& copy, Stream& stream) {
+  if (copy.rows == 0 || copy.row_bytes == 0) return;
+  for_vendor(stream, [&](auto vendor) { strided_copy_device<decltype(vendor)>(copy, stream); });
+}
+
+/// Copies one run after the other. A run occurs once in each outer block, as a row.
+void copy_piece(PieceCopy direction, const PieceLayout& layout, int position,
+                const OuterBlocks& blocks, int64_t element_bytes, const std::byte* from,
+                std::byte* to, Stream& stream) {
   if (layout.elements() == 0) return;
+  const bool to_whole = direction == PieceCopy::to_whole;
   const int64_t whole_stride = layout.block_elements() * element_bytes;
   const int64_t piece_stride = layout.elements(position) / layout.outer() * element_bytes;
   int64_t piece_offset = 0;
@@ -30,33 +42,6 @@ void copy_piece(const PieceLayout& layout, int position, const OuterBlocks& bloc
                  stream);
     piece_offset += row_bytes;
   }
-}
-
-}  // namespace
-
-void ordered_sum(const OrderedSum& sum, Reduction reduction, DType dtype, Stream& stream) {
-  TESSERA_CHECK(can_reduce(reduction, dtype), "the {} of {}", word(reduction), dtype_name(dtype));
-  if (sum.elements == 0) return;
-  for_vendor(stream, [&](auto vendor) {
-    ordered_sum_device<decltype(vendor)>(sum, reduction, dtype, stream);
-  });
-}
-
-void strided_copy(const StridedCopy& copy, Stream& stream) {
-  if (copy.rows == 0 || copy.row_bytes == 0) return;
-  for_vendor(stream, [&](auto vendor) { strided_copy_device<decltype(vendor)>(copy, stream); });
-}
-
-void copy_from_whole(const PieceLayout& layout, int position, const OuterBlocks& blocks,
-                     int64_t element_bytes, const std::byte* whole, std::byte* piece,
-                     Stream& stream) {
-  copy_piece(layout, position, blocks, element_bytes, whole, piece, /*to_whole=*/false, stream);
-}
-
-void copy_to_whole(const PieceLayout& layout, int position, const OuterBlocks& blocks,
-                   int64_t element_bytes, const std::byte* piece, std::byte* whole,
-                   Stream& stream) {
-  copy_piece(layout, position, blocks, element_bytes, piece, whole, /*to_whole=*/true, stream);
 }
 
 }  // namespace tessera

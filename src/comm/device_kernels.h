@@ -46,14 +46,14 @@ struct OuterBlocks {
   int64_t end = 0;
 };
 
-/// Copies the elements of a rank's piece that are in these blocks from the whole to `piece`. They
-/// are contiguous there, from the address `piece` on.
-void copy_from_whole(const PieceLayout& layout, int position, const OuterBlocks& blocks,
-                     int64_t element_bytes, const std::byte* whole, std::byte* piece,
-                     Stream& stream);
-/// Copies the same elements from `piece` to the whole.
-void copy_to_whole(const PieceLayout& layout, int position, const OuterBlocks& blocks,
-                   int64_t element_bytes, const std::byte* piece, std::byte* whole, Stream& stream);
+/// The direction of a copy between the whole and a piece.
+enum class PieceCopy : uint8_t { from_whole, to_whole };
+
+/// Copies the elements of a rank's piece that are in these blocks, from the whole or to it. In the
+/// memory of the piece they are contiguous, from its address on.
+void copy_piece(PieceCopy direction, const PieceLayout& layout, int position,
+                const OuterBlocks& blocks, int64_t element_bytes, const std::byte* from,
+                std::byte* to, Stream& stream);
 
 // The kernels behind ordered_sum() and strided_copy(), in ordered_sum.cu and strided_copy.cu.
 template <typename Vendor>

@@ -169,8 +169,8 @@ void DeviceTransport::gather_in_rounds(std::string_view name, const PieceLayout&
         name, [&](int /*rank*/) { return std::pair(own, round_bytes(position_)); },
         [&](int rank) { return std::pair(arrived.slot(rank), round_bytes(rank)); }, *call.stream);
     for (int rank = 0; rank < ranks_; ++rank) {
-      copy_to_whole(layout, rank, blocks, element_bytes,
-                    rank == position_ ? own : arrived.slot(rank), memory_of(to), *call.stream);
+      copy_piece(PieceCopy::to_whole, layout, rank, blocks, element_bytes,
+                 rank == position_ ? own : arrived.slot(rank), memory_of(to), *call.stream);
     }
   }
 }
@@ -184,16 +184,16 @@ void DeviceTransport::reduce_scatter(std::string_view name, Reduction reduction,
                            *call.stream);
     received_bytes_ += reduce_scatter_bytes(layout, position_, dtype_size(to.dtype()));
   } else if (layout.all_contiguous()) {
-    scatter_contiguous(name, layout, from, to, call);
+    scatter_contiguous(name, Reduction::sum, layout, from, to, call);
   } else {
     scatter_in_rounds(name, layout, from, to, call);
   }
 }
 
-/// Sums pieces that are contiguous in the whole. They are sent from there, without a copy.
-void DeviceTransport::scatter_contiguous(std::string_view name, const PieceLayout& layout,
-                                         const Tensor& from, const Tensor& to,
-                                         const DeviceCall& call) {
+/// Reduces pieces that are contiguous in the whole. They are sent from there, without a copy.
+void DeviceTransport::scatter_contiguous(std::string_view name, Reduction reduction,
+                                         const PieceLayout& layout, const Tensor& from,
+                                         const Tensor& to, const DeviceCall& call) {
   const int64_t element_bytes = dtype_size(to.dtype());
   const int64_t longest = layout.max_elements();
   const int64_t per_round = round_elements(longest, element_bytes, ranks_, staging_bytes_);
@@ -207,8 +207,8 @@ void DeviceTransport::scatter_contiguous(std::string_view name, const PieceLayou
         name, [&](int rank) { return std::pair(addend(rank), count(rank) * element_bytes); },
         [&](int rank) { return std::pair(arrived.slot(rank), count(position_) * element_bytes); },
         *call.stream);
-    sum(Reduction::sum, to.dtype(), arrived,
-        {addend(position_), memory_of(to, begin), count(position_)}, *call.stream);
+    sum(reduction, to.dtype(), arrived, {addend(position_), memory_of(to, begin), count(position_)},
+        *call.stream);
   }
 }
 
@@ -227,8 +227,8 @@ void DeviceTransport::scatter_in_rounds(std::string_view name, const PieceLayout
     };
     const int64_t own_elements = elements_of(position_, blocks.end - begin);
     for (int rank = 0; rank < ranks_; ++rank) {
-      copy_from_whole(layout, rank, blocks, element_bytes, memory_of(from), packed.slot(rank),
-                      *call.stream);
+      copy_piece(PieceCopy::from_whole, layout, rank, blocks, element_bytes, memory_of(from),
+                 packed.slot(rank), *call.stream);
     }
     const auto sent = [&](int rank) {
       return elements_of(rank, blocks.end - begin) * element_bytes;
@@ -256,20 +256,9 @@ void DeviceTransport::all_reduce(std::string_view name, Reduction reduction, con
   }
   const Slices slices = slices_of(to.elements(), element_bytes, ranks_);
   const int64_t slice = slices.slice;
-  const int64_t per_round = round_elements(slice, element_bytes, ranks_, staging_bytes_);
-  const Staging arrived{call.workspace.data(), aligned_bytes(per_round * element_bytes)};
-  for (int64_t begin = 0; begin < slice; begin += per_round) {
-    const int64_t count = std::min(per_round, slice - begin);
-    const auto first = [&](int rank) { return rank * slice + begin; };
-    exchange_with_others(
-        name,
-        [&](int rank) { return std::pair(memory_of(from, first(rank)), count * element_bytes); },
-        [&](int rank) { return std::pair(arrived.slot(rank), count * element_bytes); },
-        *call.stream);
-    sum(reduction, dtype, arrived,
-        {memory_of(from, first(position_)), memory_of(to, first(position_)), count}, *call.stream);
-  }
   if (slice > 0) {
+    scatter_contiguous(name, reduction, even_pieces(ranks_ * slice, ranks_), from,
+                       to.view(position_ * slice, {slice}), call);
     links_->all_gather(name, memory_of(to, position_ * slice), memory_of(to), slice * element_bytes,
                        *call.stream);
     received_bytes_ += (ranks_ - 1) * slice * element_bytes;

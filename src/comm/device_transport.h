@@ -96,8 +96,8 @@ class DeviceTransport {
                          const Tensor& to, Stream& stream);
   void gather_in_rounds(std::string_view name, const PieceLayout& layout, const Tensor& from,
                         const Tensor& to, const DeviceCall& call);
-  void scatter_contiguous(std::string_view name, const PieceLayout& layout, const Tensor& from,
-                          const Tensor& to, const DeviceCall& call);
+  void scatter_contiguous(std::string_view name, Reduction reduction, const PieceLayout& layout,
+                          const Tensor& from, const Tensor& to, const DeviceCall& call);
   void scatter_in_rounds(std::string_view name, const PieceLayout& layout, const Tensor& from,
                          const Tensor& to, const DeviceCall& call);
   /// Gives every rank all addends. Each rank then takes the whole sum by itself.

@@ -14,4 +14,11 @@ namespace tessera {
 /// stream's work ends with the error.
 std::unique_ptr<DeviceLinks> emulated_links(Communicator group);
 
+/// Returns what moves posted messages between emulated devices. The memory of such a device is
+/// memory of the processor. So when a stream comes to a post or a wait, it makes the same call by
+/// `group`, a communicator on the processor that nothing else calls. A post does not block, so no
+/// streams are needed beside those of the calls: these must be one stream, or ordered by events.
+/// If a call fails, the stream's work ends with the error.
+std::unique_ptr<DevicePosts> emulated_posts(Communicator group);
+
 }  // namespace tessera

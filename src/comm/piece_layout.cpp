@@ -9,15 +9,6 @@
 #include "base/text.h"
 
 namespace tessera {
-namespace {
-
-int64_t product(std::span<const int64_t> dims) {
-  int64_t result = 1;
-  for (const int64_t dim : dims) result *= dim;
-  return result;
-}
-
-}  // namespace
 
 PieceLayout::PieceLayout(int64_t outer, int64_t extent, int64_t inner,
                          std::vector<std::vector<ElementRun>> runs)
@@ -128,8 +119,9 @@ PieceLayout pieces_of(const Shape& whole, const TypeOnAxis& type, int ranks) {
   for (int position = 0; position < ranks; ++position) {
     runs.push_back(piece_runs(extent, position, ranks, type.pieces));
   }
-  return {product(whole.dims().first(dim)) * type.repeats, extent,
-          product(whole.dims().subspan(dim + 1)), std::move(runs)};
+  const Shape outer(whole.dims().first(dim));
+  const Shape inner(whole.dims().subspan(dim + 1));
+  return {outer.elements() * type.repeats, extent, inner.elements(), std::move(runs)};
 }
 
 Shape joined_shape(const Shape& piece, const TypeOnAxis& type, int ranks) {

@@ -56,9 +56,15 @@ class PieceLayout {
   /// An iterator over the contiguous ranges of a piece, in the order of the piece.
   class RangeIterator {
    public:
-    /// The layout must outlive the iterator.
-    RangeIterator(const PieceLayout& layout, int position)
-        : layout_(layout), runs_(layout.runs_[static_cast<size_t>(position)]) {}
+    /// Begins with the outer block in which the element `offset` of the piece is. The layout must
+    /// outlive the iterator.
+    RangeIterator(const PieceLayout& layout, int position, int64_t offset = 0)
+        : layout_(layout), runs_(layout.runs_[static_cast<size_t>(position)]) {
+      if (offset == 0) return;
+      const int64_t block_elements = layout.elements(position) / layout.outer_;
+      block_ = offset / block_elements;
+      piece_offset_ = block_ * block_elements;
+    }
 
     bool done() const { return runs_.empty() || block_ == layout_.outer_; }
     int64_t whole_offset() const {
@@ -87,6 +93,19 @@ class PieceLayout {
   void for_each_range(int position, Visit&& visit) const {
     for (RangeIterator range(*this, position); !range.done(); range.next()) {
       visit(range.whole_offset(), range.piece_offset(), range.length());
+    }
+  }
+
+  /// Calls visit() likewise for the ranges of `elements` elements of a piece, from `begin` on.
+  template <typename Visit>
+  void for_each_range(int position, int64_t begin, int64_t elements, Visit&& visit) const {
+    if (elements == 0) return;
+    for (RangeIterator range(*this, position, begin); !range.done(); range.next()) {
+      const ElementRun part =
+          intersection({begin, elements}, {range.piece_offset(), range.length()});
+      if (range.piece_offset() >= begin + elements) return;
+      if (part.length == 0) continue;
+      visit(range.whole_offset() + part.begin - range.piece_offset(), part.begin, part.length);
     }
   }
 

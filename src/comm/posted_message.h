@@ -4,8 +4,8 @@
 #include <memory>
 #include <utility>
 
-#include "comm/device_posts.h"
-#include "comm/transport_post.h"
+#include "comm/device_links.h"
+#include "comm/transport.h"
 
 namespace tessera {
 

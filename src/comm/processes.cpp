@@ -1,11 +1,14 @@
 #include "comm/processes.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "comm/share.h"
 
 namespace tessera {
 
@@ -22,16 +25,14 @@ std::vector<int> Processes::ranks_here() const {
 std::vector<RankPlace> Processes::places() {
   std::vector<int> all(hosts().size());
   std::iota(all.begin(), all.end(), 0);
-  const Tensor own({2}, DType::i32);
   const CorePlace here = core_place();
-  own.data<int32_t>()[0] = here.package;
-  own.data<int32_t>()[1] = here.numa;
-  const Tensor gathered({2 * ranks()}, DType::i32);
-  group(all, "places").all_gather("places", even_pieces(2 * ranks(), ranks()), own, gathered);
+  const std::array own{static_cast<uint64_t>(here.package), static_cast<uint64_t>(here.numa)};
+  Communicator together = group(all, "places");
+  const std::vector<uint64_t> parts = gather_numbers(together, "places", own);
   std::vector<RankPlace> result;
   for (size_t rank = 0; rank < all.size(); ++rank) {
-    const int32_t* parts = gathered.data<int32_t>() + 2 * rank;
-    result.push_back({hosts()[rank], {.package = parts[0], .numa = parts[1]}});
+    const auto part = [&](size_t index) { return static_cast<int>(parts[2 * rank + index]); };
+    result.push_back({hosts()[rank], {.package = part(0), .numa = part(1)}});
   }
   return result;
 }

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <cstring>
 #include <limits>
 #include <numeric>
 
 #include <fmt/format.h>
 
 #include "base/hash.h"
+#include "comm/share.h"
 
 // Each agreement consists of collectives of all ranks, on small tensors in the processor's memory.
 // A run of one rank has no group: `world_` is null, and calls return `own`.
@@ -63,22 +63,8 @@ bool RankControl::any(bool own) const {
 
 std::optional<std::string> RankControl::any_text(const std::optional<std::string>& own) const {
   if (world_ == nullptr) return own;
-  // Positions are counted from the end, so that the first rank has the maximum. 0 says "no text".
-  const Tensor from_end({1}, DType::f64);
-  double& position_from_end = from_end.data<double>()[0];
-  position_from_end = own ? world_->size() - world_->position() : 0;
-  world_->all_reduce(named("any_text"), from_end, from_end, Reduction::maximum);
-  if (position_from_end == 0) return {};
-  const int root = world_->size() - static_cast<int>(position_from_end);
-  const Tensor length({1}, DType::i32);
-  int32_t& bytes = length.data<int32_t>()[0];
-  bytes = own ? static_cast<int32_t>(own->size()) : 0;
-  world_->broadcast(named("length_of_text"), root, length);
-  if (bytes == 0) return "";
-  const Tensor text({bytes}, DType::u8);
-  if (world_->position() == root) std::ranges::copy(*own, text.data<uint8_t>());
-  world_->broadcast(named("text"), root, text);
-  return std::string(text.data<uint8_t>(), text.data<uint8_t>() + bytes);
+  const std::optional<RankText> first = first_text(*world_, named("any_text"), own);
+  return first ? std::optional(first->text) : std::nullopt;
 }
 
 std::optional<std::string> RankControl::lowest_text(int64_t number,
@@ -94,24 +80,9 @@ std::optional<std::string> RankControl::lowest_text(int64_t number,
   return any_text(is_own ? own : std::nullopt);
 }
 
-int RankControl::tell(int number) const {
-  if (world_ == nullptr) return number;
-  const Tensor told({1}, DType::i32);
-  told.data<int32_t>()[0] = number;
-  world_->broadcast(named("tell"), 0, told);
-  return told.data<int32_t>()[0];
-}
-
 std::vector<uint64_t> RankControl::gather(std::span<const uint64_t> own) const {
-  if (world_ == nullptr || own.empty()) return {own.begin(), own.end()};
-  const auto bytes = std::as_bytes(own);
-  const Tensor from({std::ssize(bytes)}, DType::u8);
-  std::ranges::copy(bytes, static_cast<std::byte*>(from.address()));
-  const Tensor to({world_->size() * from.elements()}, DType::u8);
-  world_->all_gather(named("gather"), even_pieces(to.elements(), world_->size()), from, to);
-  std::vector<uint64_t> all(own.size() * static_cast<size_t>(world_->size()));
-  std::memcpy(all.data(), to.address(), static_cast<size_t>(to.bytes()));
-  return all;
+  if (world_ == nullptr) return {own.begin(), own.end()};
+  return gather_numbers(*world_, named("gather"), own);
 }
 
 std::vector<std::string> RankControl::texts_for_first(const std::string& own) const {

@@ -53,8 +53,6 @@ class RankControl {
   /// first. Ranks without a text do not count. Returns none if no rank has a text.
   std::optional<std::string> lowest_text(int64_t number,
                                          const std::optional<std::string>& own) const;
-  /// Returns the number that the first rank gives.
-  int tell(int number) const;
   /// Returns the numbers of all ranks, in rank order. All ranks give equally many.
   std::vector<uint64_t> gather(std::span<const uint64_t> own) const;
   /// Returns the texts of all ranks, in rank order, on the first rank, and none on the others.

@@ -52,6 +52,36 @@ TEST(PieceLayout, OfZigzagHasTwoBlocksButForTheLastRank) {
   EXPECT_FALSE(layout.is_even());
 }
 
+/// A part of a piece may begin and end within ranges, and in any block.
+TEST(PieceLayout, VisitsTheRangesOfAPart) {
+  const std::vector<Pieces> kinds{
+      {}, {.kind = PieceKind::zigzag}, {.kind = PieceKind::uneven, .sizes = {3, 0, 9}}};
+  for (const Pieces& pieces : kinds) {
+    const PieceLayout layout = pieces_of(Shape{3, 12, 2}, sharded(1, pieces), 3);
+    for (int position = 0; position < 3; ++position) {
+      std::vector<int64_t> whole_of_piece;
+      for (const Block& block : blocks(layout, position)) {
+        for (int64_t i = 0; i < block[2]; ++i) whole_of_piece.push_back(block[0] + i);
+      }
+      const auto elements = std::ssize(whole_of_piece);
+      for (int64_t begin = 0; begin <= elements + 1; ++begin) {
+        for (int64_t end = begin; end <= elements; ++end) {
+          std::vector<int64_t> visited;
+          const auto visit = [&](int64_t whole_offset, int64_t piece_offset, int64_t length) {
+            EXPECT_EQ(piece_offset, begin + std::ssize(visited));
+            for (int64_t i = 0; i < length; ++i) visited.push_back(whole_offset + i);
+          };
+          layout.for_each_range(position, begin, end - begin, visit);
+          EXPECT_EQ(visited,
+                    std::vector(whole_of_piece.begin() + begin, whole_of_piece.begin() + end));
+        }
+      }
+    }
+  }
+  const PieceLayout layout = pieces_of(Shape{2, 12}, sharded(1, kinds[2]), 3);
+  layout.for_each_range(1, 8, 0, [](int64_t, int64_t, int64_t) { FAIL() << "of an empty piece"; });
+}
+
 TEST(PieceLayout, OfUnevenPiecesMayHaveEmptyOnes) {
   const Pieces pieces{.kind = PieceKind::uneven, .sizes = {3, 0, 2}};
   const PieceLayout layout = pieces_of(Shape{5, 2}, sharded(0, pieces), 3);

@@ -35,7 +35,6 @@ TEST(RankControl, OfOneRankAgreesWithItself) {
   EXPECT_FALSE(control.any(false));
   EXPECT_EQ(control.any_text("text"), "text");
   EXPECT_EQ(control.any_text({}), std::nullopt);
-  EXPECT_EQ(control.tell(7), 7);
   EXPECT_EQ(control.attempt([] { throw Error("a problem"); }), "a problem");
   EXPECT_THROW(control.together([] { throw InternalError("as it was"); }), InternalError);
 }
@@ -50,7 +49,6 @@ TEST(RankControl, TellsAllRanksWhatOneSays) {
       EXPECT_EQ(control.any_text(own ? Text("from one") : Text()), "from one");
       EXPECT_EQ(control.any_text(own ? Text("") : Text()), "");
       EXPECT_EQ(control.any_text({}), std::nullopt);
-      EXPECT_EQ(control.tell(groups.rank() == 0 ? -5 : 9), -5);
     });
   }
 }
@@ -157,7 +155,7 @@ TEST(RankControl, EndsTheWorkOfAllWhereOneFailsInItAndGoesOnAgreeing) {
     // Later calls on those lanes end too, also in new groups; those between steps do not.
     EXPECT_THROW(groups.world("network").barrier("later"), Error);
     EXPECT_THROW(groups.world("compute").barrier("later"), Error);
-    EXPECT_EQ(control.tell(groups.rank() == 0 ? 5 : 9), 5);
+    EXPECT_TRUE(control.any(groups.rank() == 0));
     EXPECT_EQ(control.attempt_work([] {}), std::nullopt);
   });
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15));

@@ -15,7 +15,7 @@
 #include "comm/ranks_and_values.h"
 #include "comm/tcp/first_process.h"
 #include "comm/tcp/other_process.h"
-#include "comm/tcp/report_ends.h"
+#include "comm/tcp/plane_process.h"
 #include "comm/tcp/wire.h"
 #include "comm/tcp_support.h"
 #include "support/error_of.h"
@@ -216,8 +216,7 @@ TEST(TcpAddresses, OfTheLoopbackAreListenedAtThereAlone) {
 
 TEST(WireLetters, ThatEndEarlyAreNoLetters) {
   WireWriter writer;
-  writer.put_text("layers.0.norm");
-  writer.put_all(std::span<const int64_t>(std::vector<int64_t>{1, 2, 3}));
+  writer.put("layers.0.norm", std::vector<int64_t>{1, 2, 3});
   const auto whole = writer.bytes();
   for (size_t length = 0; length <= whole.size(); ++length) {
     WireReader reader(whole.first(length));

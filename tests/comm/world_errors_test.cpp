@@ -410,7 +410,9 @@ TEST(WorldErrors, ARankWithAnInternalErrorIsNotTakenForItsConsequence) {
 TEST(WorldErrors, FindOtherMemoryBehindOneMark) {
   const Tensor four({4}, DType::f32);
   const Tensor eight({8}, DType::f32);
-  const Fingerprint blocks{.name = "blocks", .collective = Collective::all_to_all};
+  const std::vector<int64_t> one_each{1, 1};
+  const Fingerprint blocks{
+      .name = "blocks", .collective = Collective::all_to_all, .dtype = DType::f32};
   const Fingerprint sum{
       .name = "sum", .collective = Collective::all_reduce, .dtype = DType::f32, .shape = Shape{4}};
   const auto error = [](const auto& first, const auto& second) {
@@ -423,12 +425,24 @@ TEST(WorldErrors, FindOtherMemoryBehindOneMark) {
     });
     return result;
   };
-  EXPECT_THAT(
-      error([&](Transport& moves) { moves.all_to_all(blocks, four, Tensor({4}, DType::f32)); },
-            [&](Transport& moves) { moves.all_to_all(blocks, eight, Tensor({8}, DType::f32)); }),
-      AllOf(HasSubstr("in blocks of 8 bytes"), HasSubstr("in blocks of 16 bytes")));
-  EXPECT_THAT(error([&](Transport& moves) { moves.all_reduce(sum, four, four); },
-                    [&](Transport& moves) { moves.barrier(sum); }),
+  const auto exchange = [&](const Tensor& to) {
+    return [&blocks, &one_each, to](Transport& moves) {
+      moves.make({.mark = blocks,
+                  .moves = Collective::all_to_all,
+                  .from = to,
+                  .to = to,
+                  .sent = one_each,
+                  .received = one_each,
+                  .row_elements = to.elements() / 2});
+    };
+  };
+  EXPECT_THAT(error(exchange(four), exchange(eight)),
+              AllOf(HasSubstr("in blocks of 8 bytes"), HasSubstr("in blocks of 16 bytes")));
+  EXPECT_THAT(error(
+                  [&](Transport& moves) {
+                    moves.make({sum, Collective::all_reduce, nullptr, four, four});
+                  },
+                  [&](Transport& moves) { moves.make({.mark = sum}); }),
               HasSubstr("whose bytes devices move"));
 }
 

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "comm/mpi/staging.h"
+#include "comm/mpi/mpi_group_mpi.h"
 #include "mpi/as_threads.h"
 #include "mpi/joined.h"
 

@@ -1,11 +1,9 @@
-#include "comm/in_process/in_process_transport.h"
-
 #include <cstring>
 #include <numeric>
 #include <utility>
 #include <vector>
 
-#include "comm/in_process/meeting_post.h"
+#include "comm/in_process/meeting.h"
 #include "comm/reduce.h"
 #include "comm/wire_bytes.h"
 
@@ -28,79 +26,11 @@ class InProcessTransport final : public Transport {
         addends_(meeting_->ranks().size()) {}
   ~InProcessTransport() override { leave_group_(); }
 
-  void all_gather(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
-                  const Tensor& to) override {
-    enter({&mark, Collective::all_gather, &layout, from.raw(), to.raw()});
-    const int64_t element_bytes = dtype_size(to.dtype());
-    for_each_rank([&](size_t source, const RankCall& call) {
-      const auto copy_range = [&](int64_t whole_offset, int64_t piece_offset, int64_t length) {
-        copy_from(source, call.from + piece_offset * element_bytes,
-                  to.raw() + whole_offset * element_bytes, length * element_bytes);
-      };
-      layout.for_each_range(static_cast<int>(source), copy_range);
-    });
-    leave();
-  }
-
-  void reduce_scatter(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
-                      const Tensor& to) override {
-    enter({&mark, Collective::reduce_scatter, &layout, from.raw(), to.raw()});
-    const int64_t element_bytes = dtype_size(to.dtype());
-    collect_addends();
-    const auto reduce_range = [&](int64_t begin, int64_t piece_offset, int64_t length) {
-      reduce_addends(mark, to.dtype(), begin, length, to.raw() + piece_offset * element_bytes);
-    };
-    layout.for_each_range(static_cast<int>(position_), reduce_range);
-    leave();
-  }
-
-  void all_reduce(const Fingerprint& mark, const Tensor& from, const Tensor& to) override {
-    enter({.mark = &mark, .moves = Collective::all_reduce, .from = from.raw(), .to = to.raw()});
-    const int64_t element_bytes = dtype_size(to.dtype());
-    const auto begin = [&](size_t position) {
-      return slice_begin(to.elements(), ranks(), static_cast<int>(position));
-    };
-    const int64_t own = begin(position_);
-    collect_addends();
-    reduce_addends(mark, to.dtype(), own, begin(position_ + 1) - own,
-                   to.raw() + own * element_bytes);
-    meeting_->synchronize();  // waits until all slices are summed
-    for_each_rank([&](size_t source, const RankCall& call) {
-      const int64_t offset = begin(source) * element_bytes;
-      copy_from(source, call.to + offset, to.raw() + offset,
-                begin(source + 1) * element_bytes - offset);
-    });
-    leave();
-  }
-
-  void all_to_all(const Fingerprint& mark, const Tensor& from, const Tensor& to) override {
-    const int64_t block_bytes = to.bytes() / ranks();
-    enter({&mark, Collective::all_to_all, nullptr, from.raw(), to.raw(), block_bytes});
-    for_each_rank([&](size_t source, const RankCall& call) {
-      copy_from(source, call.from + static_cast<int64_t>(position_) * block_bytes,
-                to.raw() + static_cast<int64_t>(source) * block_bytes, block_bytes);
-    });
-    leave();
-  }
-
-  void all_to_all_rows(const Fingerprint& mark, const Tensor& from, std::span<const int64_t> sent,
-                       const Tensor& to, std::span<const int64_t> received_rows) override {
-    const int64_t row_bytes = to.shape().with_dim(0, 1).elements() * dtype_size(to.dtype());
-    enter({&mark, Collective::all_to_all_rows, nullptr, from.raw(), to.raw(), row_bytes, sent,
-           received_rows});
-    for_each_rank([&](size_t source, const RankCall& call) {
-      copy_from(source, call.from + sum_before(call.sent, position_) * row_bytes,
-                to.raw() + sum_before(received_rows, source) * row_bytes,
-                received_rows[source] * row_bytes);
-    });
-    leave();
-  }
-
-  void broadcast(const Fingerprint& mark, int root, const Tensor& tensor) override {
-    enter({.mark = &mark, .moves = Collective::broadcast, .to = tensor.raw()});
-    const auto source = static_cast<size_t>(root);
-    copy_from(source, meeting_->call_of(source).to, tensor.raw(), tensor.bytes());
-    leave();
+  void make(const TransportCall& call) override {
+    for (const Tensor* const operand : {&call.from, &call.to}) operand->raw();  // throws on devices
+    meeting_->enter(position_, call);
+    move(call);
+    meeting_->leave(position_);
   }
 
   std::unique_ptr<TransportPost> post(const MarkedMessage& message, bool sent) override {
@@ -118,17 +48,77 @@ class InProcessTransport final : public Transport {
     }
   }
 
-  void barrier(const Fingerprint& mark) override {
-    enter({.mark = &mark});
-    leave();
-  }
-
   void throw_if_broken() override { meeting_->throw_if_failed(); }
 
  private:
   int ranks() const { return static_cast<int>(meeting_->ranks().size()); }
-  void enter(const RankCall& call) { meeting_->enter(position_, call); }
-  void leave() { meeting_->leave(position_); }
+
+  /// Copies or reduces this rank's result.
+  void move(const TransportCall& call) {
+    switch (call.moves) {
+      case Collective::all_gather:
+        return gather(call);
+      case Collective::reduce_scatter:
+        return reduce_piece(call);
+      case Collective::all_reduce:
+        return reduce_slice_and_gather(call);
+      case Collective::all_to_all:
+      case Collective::all_to_all_rows:
+        return take_rows(call);
+      case Collective::broadcast: {
+        const auto root = static_cast<size_t>(call.root);
+        if (root == position_) return;
+        return copy_from(root, meeting_->call_of(root).from.raw(), call.to.raw(), call.to.bytes());
+      }
+      case Collective::barrier:
+      case Collective::message:  // it is posted
+        return;
+    }
+  }
+
+  void gather(const TransportCall& own) {
+    const int64_t element_bytes = dtype_size(own.to.dtype());
+    for_each_rank([&](size_t source, const TransportCall& call) {
+      const auto copy_range = [&](int64_t whole_offset, int64_t piece_offset, int64_t length) {
+        copy_from(source, call.from.raw() + piece_offset * element_bytes,
+                  own.to.raw() + whole_offset * element_bytes, length * element_bytes);
+      };
+      own.layout->for_each_range(static_cast<int>(source), copy_range);
+    });
+  }
+
+  void reduce_piece(const TransportCall& call) {
+    collect_addends();
+    const auto reduce_range = [&](int64_t begin, int64_t piece_offset, int64_t length) {
+      reduce_addends(call, begin, length, piece_offset);
+    };
+    call.layout->for_each_range(static_cast<int>(position_), reduce_range);
+  }
+
+  void reduce_slice_and_gather(const TransportCall& own) {
+    const int64_t element_bytes = dtype_size(own.to.dtype());
+    const auto begin = [&](size_t position) {
+      return slice_begin(own.to.elements(), ranks(), static_cast<int>(position));
+    };
+    collect_addends();
+    reduce_addends(own, begin(position_), begin(position_ + 1) - begin(position_),
+                   begin(position_));
+    meeting_->synchronize();  // waits until all slices are summed
+    for_each_rank([&](size_t source, const TransportCall& call) {
+      const int64_t offset = begin(source) * element_bytes;
+      copy_from(source, call.to.raw() + offset, own.to.raw() + offset,
+                begin(source + 1) * element_bytes - offset);
+    });
+  }
+
+  void take_rows(const TransportCall& own) {
+    const int64_t row_bytes = own.row_bytes();
+    for_each_rank([&](size_t source, const TransportCall& call) {
+      copy_from(source, call.from.raw() + sum_before(call.sent, position_) * row_bytes,
+                own.to.raw() + sum_before(own.received, source) * row_bytes,
+                own.received[source] * row_bytes);
+    });
+  }
 
   /// Copies bytes from the memory of the rank at position `source`, and counts them.
   void copy_from(size_t source, const std::byte* from, std::byte* to, int64_t bytes) {
@@ -136,11 +126,13 @@ class InProcessTransport final : public Transport {
     if (source != position_) count_received(bytes);
   }
 
-  /// Reduces elements of addends_, the memory of all ranks, and counts the other ranks' bytes.
-  void reduce_addends(const Fingerprint& mark, DType dtype, int64_t begin, int64_t elements,
-                      std::byte* to) {
-    reduce(mark.reduction, dtype, addends_, begin, elements, to);
-    count_received((ranks() - 1) * elements * dtype_size(dtype));
+  /// Reduces elements of addends_, the memory of all ranks, from `begin` on, to the element
+  /// `offset` of the result. Counts the other ranks' bytes.
+  void reduce_addends(const TransportCall& call, int64_t begin, int64_t elements, int64_t offset) {
+    const int64_t element_bytes = dtype_size(call.to.dtype());
+    reduce(call.mark.reduction, call.to.dtype(), addends_, begin, elements,
+           call.to.raw() + offset * element_bytes);
+    count_received((ranks() - 1) * elements * element_bytes);
   }
 
   /// Calls body(position, call) for all ranks, this rank last. Each rank begins with its next
@@ -157,7 +149,7 @@ class InProcessTransport final : public Transport {
   /// Collects the operands of all ranks, in their order.
   void collect_addends() {
     for (size_t position = 0; position < addends_.size(); ++position) {
-      addends_[position] = meeting_->call_of(position).from;
+      addends_[position] = meeting_->call_of(position).from.raw();
     }
   }
 

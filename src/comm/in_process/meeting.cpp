@@ -20,10 +20,10 @@ Meeting::Meeting(std::vector<int> ranks, std::string lane, AboutRanks about)
       last_calls_(ranks_.size()),
       channels_(ranks_.size() * ranks_.size()) {}
 
-void Meeting::enter(size_t position, const RankCall& call) {
+void Meeting::enter(size_t position, const TransportCall& call) {
   Lock lock(mutex_);
   if (failure_) throw Error(*failure_);
-  last_calls_[position].begin(*call.mark);
+  last_calls_[position].begin(call.mark);
   try {
     await_all(lock, position, call);
   } catch (...) {
@@ -33,8 +33,8 @@ void Meeting::enter(size_t position, const RankCall& call) {
 }
 
 /// Waits until all ranks have arrived, and compares their calls.
-void Meeting::await_all(Lock& lock, size_t position, const RankCall& call) {
-  calls_[position] = call;
+void Meeting::await_all(Lock& lock, size_t position, const TransportCall& call) {
+  calls_[position] = &call;
   arrived_.push_back(position);
   check_same_call();
   for (size_t other = 0; other < ranks_.size(); ++other) check_messages(position, other);
@@ -46,7 +46,7 @@ void Meeting::await_all(Lock& lock, size_t position, const RankCall& call) {
     return;
   }
   wait_for(
-      lock, position, *call.mark, [this, before = begun_calls_] { return begun_calls_ != before; },
+      lock, position, call.mark, [this, before = begun_calls_] { return begun_calls_ != before; },
       [this](size_t other) { return std::ranges::find(arrived_, other) == arrived_.end(); });
 }
 
@@ -91,10 +91,10 @@ std::string Meeting::missing_text(const Fingerprint& mark, std::span<const size_
 
 /// Compares the call of the rank that came last with that of the first.
 void Meeting::check_same_call() {
-  const RankCall& latest = calls_[arrived_.back()];
-  const RankCall& first = calls_[arrived_.front()];
-  if (*latest.mark == *first.mark && latest.moves == first.moves &&
-      latest.block_bytes == first.block_bytes) {
+  const TransportCall& latest = call_of(arrived_.back());
+  const TransportCall& first = call_of(arrived_.front());
+  if (latest.mark == first.mark && latest.moves == first.moves &&
+      latest.row_elements == first.row_elements) {
     return;
   }
   fail_locked(different_calls_text(arrived_));
@@ -103,19 +103,19 @@ void Meeting::check_same_call() {
 
 std::string Meeting::different_calls_text(std::span<const size_t> positions) const {
   const auto same_mark = [&](size_t position) {
-    return *calls_[position].mark == *calls_[positions.front()].mark;
+    return call_of(position).mark == call_of(positions.front()).mark;
   };
   const bool same_marks = std::ranges::all_of(positions, same_mark);
   std::vector<std::string> calls;
   for (const size_t position : positions) {
-    const RankCall& call = calls_[position];
+    const TransportCall& call = call_of(position);
     std::string description =
-        fmt::format("{} made {}", about_.text(ranks_[position]), call.mark->text());
+        fmt::format("{} made {}", about_.text(ranks_[position]), call.mark.text());
     if (call.layout != nullptr) description += fmt::format(" ({})", call.layout->text());
-    if (same_marks && call.block_bytes > 0) {
-      description += fmt::format(" in blocks of {} bytes", call.block_bytes);
+    if (same_marks && call.row_elements > 0) {
+      description += fmt::format(" in blocks of {} bytes", call.row_bytes());
     }
-    if (same_marks && call.moves != call.mark->collective)
+    if (same_marks && call.moves != call.mark.collective)
       description += " whose bytes devices move";
     calls.push_back(std::move(description));
   }
@@ -124,14 +124,14 @@ std::string Meeting::different_calls_text(std::span<const size_t> positions) con
 
 /// Checks, for each pair of ranks, that one receives as many rows as the other sends.
 void Meeting::check_rows() {
-  if (calls_[0].sent.empty()) return;  // the call is not all_to_all_rows
+  if (call_of(0).sent.empty()) return;  // the call is no all-to-all
   for (size_t from = 0; from < ranks_.size(); ++from) {
     for (size_t to = 0; to < ranks_.size(); ++to) {
-      const int64_t sent = calls_[from].sent[to];
-      const int64_t received = calls_[to].received[from];
+      const int64_t sent = call_of(from).sent[to];
+      const int64_t received = call_of(to).received[from];
       if (sent == received) continue;
       fail_locked(
-          different_rows_text(*calls_[0].mark, text(), ranks_[from], sent, ranks_[to], received));
+          different_rows_text(call_of(0).mark, text(), ranks_[from], sent, ranks_[to], received));
       throw Error(*failure_);
     }
   }

@@ -5,44 +5,31 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "comm/call_errors.h"
 #include "comm/fingerprint.h"
 #include "comm/last_call.h"
-#include "comm/piece_layout.h"
 #include "comm/transport.h"
 
 namespace tessera {
 
 class MeetingPost;
 
-/// A call as one rank makes it: its fingerprint, and memory of the rank. The other ranks may read
-/// that memory until all ranks have left the call.
-struct RankCall {
-  const Fingerprint* mark = nullptr;
-  /// The collective that moves bytes between the ranks' memory here: a barrier if devices move the
-  /// bytes, whatever call the fingerprint has.
-  Collective moves = Collective::barrier;
-  const PieceLayout* layout = nullptr;
-  const std::byte* from = nullptr;
-  std::byte* to = nullptr;
-  int64_t block_bytes = 0;          ///< of a block of all_to_all, or of a row of all_to_all_rows
-  std::span<const int64_t> sent{};  ///< rows, by position
-  std::span<const int64_t> received{};  ///< rows, by position
-};
-
 /// The meeting point of the ranks of one group, which are threads of one process. A *position* is
 /// an index in the group. Any thread may call any function. Threads sleep while they wait.
 ///
 /// In a collective, a rank calls enter(), reads the memory of the other ranks (call_of()), and
-/// calls leave(). It posts messages by post(), and waits for them by wait(). The first error breaks
-/// the group: enter(), post() and wait() throw it from then on.
+/// calls leave(). The other ranks may read the operands of its call until all ranks have left it.
+/// It posts messages by post(), and waits for them by wait(). The first error breaks the group:
+/// enter(), post() and wait() throw it from then on.
 class Meeting {
  public:
   /// The functions by which a meeting asks the World about a rank.
@@ -65,7 +52,7 @@ class Meeting {
   /// make the same call, if a rank has ended or does not come in time, or if the group is broken.
   /// Also throws if a rank waits for a message that a rank which has entered did not post, because
   /// neither call would end.
-  void enter(size_t position, const RankCall& call);
+  void enter(size_t position, const TransportCall& call);
   /// Waits within a collective until all ranks have called synchronize(). It has no timeout and
   /// does not throw, because no rank's memory may be freed while another rank reads it. The wait
   /// ends, because a rank that has entered always leaves.
@@ -73,7 +60,7 @@ class Meeting {
   /// Waits as synchronize() does, and then ends the collective.
   void leave(size_t position);
   /// Returns the call of the rank at a position, between enter() and leave().
-  const RankCall& call_of(size_t position) const { return calls_[position]; }
+  const TransportCall& call_of(size_t position) const { return *calls_[position]; }
 
   /// Posts a message. Refers to `post` until withdraw(). If the other rank has posted another
   /// message in its place, breaks the group.
@@ -105,7 +92,7 @@ class Meeting {
   template <typename Condition, typename Needs>
   void wait_for(Lock& lock, size_t position, const Fingerprint& mark, Condition&& condition,
                 Needs&& needs);
-  void await_all(Lock& lock, size_t position, const RankCall& call);
+  void await_all(Lock& lock, size_t position, const TransportCall& call);
   // These two return the errors of call_errors.h for calls of this group.
   std::string missing_text(const Fingerprint& mark, std::span<const size_t> missing,
                            bool have_ended, std::chrono::milliseconds timeout) const;
@@ -127,16 +114,43 @@ class Meeting {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::optional<std::string> failure_;  // the error that broke the group
-  std::vector<RankCall> calls_;         // by position
-  std::vector<size_t> arrived_;         // positions that wait in enter(), in the order of arrival
-  size_t waiting_ = 0;                  // the number of ranks that wait in synchronize()
-  uint64_t begun_calls_ = 0;            // the number of collectives that all have entered
+  std::optional<std::string> failure_;       // the error that broke the group
+  std::vector<const TransportCall*> calls_;  // by position
+  std::vector<size_t> arrived_;  // positions that wait in enter(), in the order of arrival
+  size_t waiting_ = 0;           // the number of ranks that wait in synchronize()
+  uint64_t begun_calls_ = 0;     // the number of collectives that all have entered
   uint64_t barriers_ = 0;    // the number of times that all have called synchronize() or leave()
   std::vector<bool> ended_;  // by position: end() was called
   std::vector<std::span<TransportPost* const>> awaited_;  // by position, of the ranks in wait()
   std::vector<CallRecord> last_calls_;                    // by position
   std::vector<Channel> channels_;                         // from * ranks + to
+};
+
+/// A message that a rank has posted in a meeting. The meeting's lock guards the private members.
+class MeetingPost final : public TransportPost {
+ public:
+  /// Creates the post of the rank at `position`, for Meeting::post().
+  MeetingPost(std::shared_ptr<Meeting> meeting, size_t position, const MarkedMessage& message,
+              bool sent)
+      : TransportPost(message, sent), meeting_(std::move(meeting)), position_(position) {}
+  ~MeetingPost() override { meeting_->withdraw(*this); }
+
+ private:
+  friend class Meeting;
+
+  enum class State : uint8_t {
+    none,      ///< not posted
+    posted,    ///< the other rank has not posted the message
+    matched,   ///< both ranks have posted it
+    copying,   ///< one of them copies its bytes
+    moved,     ///< the bytes are there
+    forsaken,  ///< the other rank has withdrawn it
+  };
+
+  std::shared_ptr<Meeting> meeting_;
+  size_t position_;
+  State state_ = State::none;
+  MeetingPost* other_ = nullptr;  // of the other rank, if matched or copying
 };
 
 /// Waits, as the rank at `position`, until the condition holds. Throws if the group breaks before.
@@ -170,5 +184,12 @@ void Meeting::wait_for(Lock& lock, size_t position, const Fingerprint& mark, Con
   }
   throw Error(*failure_);
 }
+
+/// Returns the transport of the rank at a position of a meeting, among ranks that are
+/// threads of one process. The ranks read each other's tensors, which are in the processor's
+/// memory. Each rank copies or sums its own results. In an all-reduce each rank sums one slice, and
+/// copies the other slices from the ranks that summed them. The destructor calls `leave`.
+std::unique_ptr<Transport> in_process_transport(std::shared_ptr<Meeting> meeting, int position,
+                                                std::function<void()> leave);
 
 }  // namespace tessera

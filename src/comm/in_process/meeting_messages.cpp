@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include "comm/in_process/meeting.h"
-#include "comm/in_process/meeting_post.h"
 #include "comm/wait_time.h"
 
 // The channel from one rank to another has the posts of the rank that is ahead. A post of the other
@@ -69,7 +68,7 @@ void Meeting::check_messages(size_t in_collective, size_t in_wait) {
     fail_locked(fmt::format(
         "the ranks of {} do not make the same call: {} made {}; {} made {}. A rank must "
         "send and receive, or post, all its messages before it makes a call of all ranks",
-        text(), about_.text(ranks_[in_collective]), calls_[in_collective].mark->text(),
+        text(), about_.text(ranks_[in_collective]), call_of(in_collective).mark.text(),
         about_.text(ranks_[in_wait]), post.mark().text()));
     throw Error(*failure_);
   }

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "comm/call_errors.h"
-#include "comm/in_process/in_process_transport.h"
+#include "comm/in_process/meeting.h"
 #include "comm/rank_groups.h"
 
 // The world keeps the groups of all ranks, each with its Meeting, and spreads ends and failures of

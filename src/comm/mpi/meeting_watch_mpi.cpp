@@ -9,8 +9,6 @@
 
 #include <fmt/format.h>
 
-#include "comm/call_errors.h"
-
 namespace tessera {
 namespace {
 
@@ -36,31 +34,5 @@ MeetingWatch::MeetingWatch(std::string why, std::chrono::milliseconds patience)
             woken.wait_for(lock, stop, patience, [&] { return stop.stop_requested(); });
         if (!met) end_process(why);
       }) {}
-
-MeetingWatch watch_start(const Launch& launch, std::chrono::milliseconds patience) {
-  return {fmt::format(
-              "rank {} ({}) is here, but {} not all of the {} processes that {} started are. "
-              "Each that is here says so: find out what holds up the others, "
-              "and whether their machines reach this one",
-              launch.rank, own_host(), waited_text(patience), launch.processes, launch.launcher),
-          patience};
-}
-
-MeetingWatch watch_end(std::string_view rank, std::chrono::milliseconds patience) {
-  return {fmt::format("{} has done all of its work, but {} another rank is not in MPI_Finalize: it "
-                      "is stopped, or cannot be reached",
-                      rank, waited_text(patience)),
-          patience};
-}
-
-MeetingWatch watch_group(std::string_view rank, std::string_view group,
-                         std::chrono::milliseconds patience) {
-  return {
-      fmt::format("{} makes the {}, for which all of its ranks have asked, but {} one of them is "
-                  "not in MPI_Comm_create_group: it is stopped, or cannot be reached. Each that is "
-                  "there says so",
-                  rank, group, waited_text(patience)),
-      patience};
-}
 
 }  // namespace tessera

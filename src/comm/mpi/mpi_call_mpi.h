@@ -1,12 +1,8 @@
 #pragma once
 
-#include <algorithm>
 #include <array>
-#include <cstddef>
-#include <cstdint>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include <mpi.h>
 
@@ -35,43 +31,6 @@ inline int position_in(MPI_Comm comm) {
   int position = 0;
   check_mpi(MPI_Comm_rank(comm, &position), "MPI_Comm_rank");
   return position;
-}
-
-/// Begins to receive bytes from the rank at a position of a communicator, and returns the request.
-inline MPI_Request begin_receive(void* memory, int64_t bytes, int from, int tag, MPI_Comm comm) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Irecv(memory, static_cast<int>(bytes), MPI_BYTE, from, tag, comm, &request),
-            "MPI_Irecv");
-  return request;
-}
-
-/// Begins to send bytes to the rank at a position of a communicator, and returns the request.
-inline MPI_Request begin_send(const void* memory, int64_t bytes, int to, int tag, MPI_Comm comm) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Isend(memory, static_cast<int>(bytes), MPI_BYTE, to, tag, comm, &request),
-            "MPI_Isend");
-  return request;
-}
-
-/// The most bytes of one MPI message: MPI 3 counts them in int. Longer data is split.
-inline constexpr int64_t kMostMessageBytes = int64_t{1} << 30;
-
-/// Begins to receive any number of bytes, which begin_sends() sends, and adds the requests.
-inline void begin_receives(std::byte* memory, int64_t bytes, int from, int tag, MPI_Comm comm,
-                           std::vector<MPI_Request>& requests) {
-  for (int64_t done = 0; done < bytes; done += kMostMessageBytes) {
-    const int64_t part = std::min(kMostMessageBytes, bytes - done);
-    requests.push_back(begin_receive(memory + done, part, from, tag, comm));
-  }
-}
-
-/// Begins to send any number of bytes, and adds the requests.
-inline void begin_sends(const std::byte* memory, int64_t bytes, int to, int tag, MPI_Comm comm,
-                        std::vector<MPI_Request>& requests) {
-  for (int64_t done = 0; done < bytes; done += kMostMessageBytes) {
-    const int64_t part = std::min(kMostMessageBytes, bytes - done);
-    requests.push_back(begin_send(memory + done, part, to, tag, comm));
-  }
 }
 
 /// Returns whether requests of MPI are done.

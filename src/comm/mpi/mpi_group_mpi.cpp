@@ -1,7 +1,6 @@
 #include "comm/mpi/mpi_group_mpi.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
@@ -24,6 +23,13 @@ constexpr std::chrono::seconds kVerdictPatience{10};
 /// The longest wait, in an error, for the end of messages that may be under way.
 constexpr std::chrono::milliseconds kMovePatience{500};
 
+/// The most bytes of one message of MPI, which counts them in int.
+constexpr int64_t kMostMessageBytes = int64_t{1} << 30;
+/// The bytes that MPI sends without asking the receiver before: Open MPI's limit is 4 KiB between
+/// processes of a machine, with its own header. A few such messages are faster than one that asks.
+constexpr int64_t kEagerBytes = 4000;
+constexpr int64_t kSplitBytes = 3 * kEagerBytes;
+
 /// Returns the largest tag that MPI has for messages.
 uint64_t most_tag(MPI_Comm comm) {
   int* most = nullptr;
@@ -31,6 +37,15 @@ uint64_t most_tag(MPI_Comm comm) {
   check_mpi(MPI_Comm_get_attr(comm, MPI_TAG_UB, &most, &found), "MPI_Comm_get_attr");
   constexpr int kLeast = 32767;
   return static_cast<uint64_t>(found != 0 ? *most : kLeast);
+}
+
+/// Calls begin_message(offset, bytes) for the messages of MPI in which so many bytes go.
+template <typename BeginMessage>
+void for_each_message(int64_t bytes, BeginMessage&& begin_message) {
+  const int64_t most = bytes <= kSplitBytes ? kEagerBytes : kMostMessageBytes;
+  for (int64_t begin = 0; begin < bytes; begin += most) {
+    begin_message(begin, static_cast<int>(std::min(most, bytes - begin)));
+  }
 }
 
 }  // namespace
@@ -79,11 +94,21 @@ int MpiGroup::tag_of(uint64_t call, int64_t bytes) const {
 }
 
 void MpiGroup::receive(uint64_t call, const MpiPiece& piece, std::vector<MPI_Request>& requests) {
-  begin_receives(piece.memory, piece.bytes, piece.peer, tag_of(call, piece.bytes), comm_, requests);
+  const int tag = tag_of(call, piece.bytes);
+  for_each_message(piece.bytes, [&](int64_t begin, int bytes) {
+    check_mpi(MPI_Irecv(piece.memory + begin, bytes, MPI_BYTE, piece.peer, tag, comm_,
+                        &requests.emplace_back(MPI_REQUEST_NULL)),
+              "MPI_Irecv");
+  });
 }
 
-void MpiGroup::send(uint64_t call, const SentMpiPiece& piece, std::vector<MPI_Request>& requests) {
-  begin_sends(piece.memory, piece.bytes, piece.peer, tag_of(call, piece.bytes), comm_, requests);
+void MpiGroup::send(uint64_t call, const MpiPiece& piece, std::vector<MPI_Request>& requests) {
+  const int tag = tag_of(call, piece.bytes);
+  for_each_message(piece.bytes, [&](int64_t begin, int bytes) {
+    check_mpi(MPI_Isend(piece.memory + begin, bytes, MPI_BYTE, piece.peer, tag, comm_,
+                        &requests.emplace_back(MPI_REQUEST_NULL)),
+              "MPI_Isend");
+  });
 }
 
 void MpiGroup::wait(const Fingerprint& mark, std::vector<MPI_Request>& messages, int64_t bytes,
@@ -148,23 +173,14 @@ std::chrono::steady_clock::time_point MpiGroup::withdrawal_deadline() {
   return *withdrawal_deadline_;
 }
 
-void MpiGroup::exchange(const Fingerprint& mark, std::span<const SentMpiPiece> sends,
+void MpiGroup::exchange(const Fingerprint& mark, std::span<const MpiPiece> sends,
                         std::span<const MpiPiece> receives) {
+  // Sends begin first, because other ranks wait for them.
+  for (const MpiPiece& piece : sends) send(call_hash_, piece, requests_);
   int64_t bytes = 0;
-  const MpiPiece* own = nullptr;
   for (const MpiPiece& piece : receives) {
-    if (piece.peer == position_) own = &piece;
-    if (piece.peer == position_ || piece.bytes == 0) continue;
     receive(call_hash_, piece, requests_);
     bytes += piece.bytes;
-  }
-  for (const SentMpiPiece& piece : sends) {
-    if (piece.bytes == 0) continue;
-    if (piece.peer != position_) {
-      send(call_hash_, piece, requests_);
-    } else if (own != nullptr && own->memory != piece.memory) {
-      std::memcpy(own->memory, piece.memory, static_cast<size_t>(piece.bytes));
-    }
   }
   wait(mark, requests_, bytes);
 }

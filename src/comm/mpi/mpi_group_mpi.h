@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,23 +15,36 @@
 
 #include "comm/fingerprint.h"
 #include "comm/mpi/mpi_progress_mpi.h"
-#include "comm/mpi/staging.h"
 #include "comm/tcp/plane_process.h"
 #include "tensor/tensor.h"
 
 namespace tessera {
 
-/// Bytes that are received from another rank.
+/// The bytes that a process receives from others in one round, and stages until they are summed or
+/// copied into the whole. Larger operands go in several rounds. Sums have two rounds under way, and
+/// as much memory for bytes to send. A round fits into a processor's cache of about this size.
+inline constexpr int64_t kStagingBytes = int64_t{2} << 20;
+
+/// Memory that is allocated when it is first used, and then kept.
+class StagingMemory {
+ public:
+  std::byte* bytes(int64_t count) {
+    if (count > size_) {
+      memory_ = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(count));
+      size_ = count;
+    }
+    return memory_.get();
+  }
+
+ private:
+  std::unique_ptr<std::byte[]> memory_;
+  int64_t size_ = 0;
+};
+
+/// Bytes that are received from another rank, or sent to it.
 struct MpiPiece {
   int peer = 0;  ///< the position of the other rank
   std::byte* memory = nullptr;
-  int64_t bytes = 0;
-};
-
-/// Bytes that are sent to another rank.
-struct SentMpiPiece {
-  int peer = 0;
-  const std::byte* memory = nullptr;
   int64_t bytes = 0;
 };
 
@@ -94,7 +108,7 @@ class MpiGroup {
   /// of equal calls match, because their tags are hashes of the call and the number of bytes. Open
   /// MPI 4.1 writes a message that is too long past the end of the receiver's memory.
   void receive(uint64_t call, const MpiPiece& piece, std::vector<MPI_Request>& requests);
-  void send(uint64_t call, const SentMpiPiece& piece, std::vector<MPI_Request>& requests);
+  void send(uint64_t call, const MpiPiece& piece, std::vector<MPI_Request>& requests);
   /// Returns Fingerprint::hash() of the call that runs, for receive() and send().
   uint64_t call_hash() const { return call_hash_; }
   /// Waits for messages of MPI, which have so many bytes, and clears the list. `peers` are the
@@ -105,8 +119,8 @@ class MpiGroup {
   void wait(const Fingerprint& mark, std::vector<MPI_Request>& messages, int64_t bytes) {
     wait(mark, messages, bytes, others_);
   }
-  /// Sends and receives pieces within a collective, and copies those of this rank to itself.
-  void exchange(const Fingerprint& mark, std::span<const SentMpiPiece> sends,
+  /// Sends and receives pieces within a collective, and waits for them.
+  void exchange(const Fingerprint& mark, std::span<const MpiPiece> sends,
                 std::span<const MpiPiece> receives);
 
   /// Returns until when messages that are withdrawn are waited for, as they may be under way. The

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <vector>
 
@@ -23,22 +24,23 @@ void copy(const std::byte* from, int64_t bytes, std::byte* to) {
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-void gather_directly(MpiGroup& group, const Fingerprint& mark, std::byte* memory,
+void gather_directly(MpiGroup& group, const Fingerprint& mark, std::byte* own, std::byte* memory,
                      std::span<const ByteBlock> blocks) {
-  const ByteBlock& own = blocks[static_cast<size_t>(group.position())];
-  std::vector<SentMpiPiece> sends;
-  std::vector<MpiPiece> receives;
+  const int64_t own_bytes = blocks[static_cast<size_t>(group.position())].bytes;
+  std::array<MpiPiece, kMostDirect> sends, receives;
+  const auto others = static_cast<size_t>(group.size() - 1);
   for (int distance = 1; distance < group.size(); ++distance) {
     const int from = (group.position() + distance) % group.size();
     const int to = (group.position() + group.size() - distance) % group.size();
     const ByteBlock& block = blocks[static_cast<size_t>(from)];
-    receives.push_back({from, memory + block.offset, block.bytes});
-    sends.push_back({to, memory + own.offset, own.bytes});
+    const auto index = static_cast<size_t>(distance - 1);
+    receives[index] = {from, memory + block.offset, block.bytes};
+    sends[index] = {to, own, own_bytes};
   }
-  group.exchange(mark, sends, receives);
+  group.exchange(mark, std::span(sends).first(others), std::span(receives).first(others));
 }
 
-void gather_in_ring(MpiGroup& group, const Fingerprint& mark, std::byte* memory,
+void gather_in_ring(MpiGroup& group, const Fingerprint& mark, std::byte* own, std::byte* memory,
                     std::span<const ByteBlock> blocks) {
   const int size = group.size();
   const int next = (group.position() + 1) % size;
@@ -50,19 +52,18 @@ void gather_in_ring(MpiGroup& group, const Fingerprint& mark, std::byte* memory,
     };
     const ByteBlock sent = block_at(step);
     const ByteBlock received = block_at(step + 1);
-    const SentMpiPiece send{next, memory + sent.offset, sent.bytes};
+    const MpiPiece send{next, step == 0 ? own : memory + sent.offset, sent.bytes};
     const MpiPiece receive{previous, memory + received.offset, received.bytes};
     group.exchange(mark, std::span(&send, 1), std::span(&receive, 1));
   }
 }
 
 /// Gathers blocks in slots of `bytes` bytes. The slot of a rank is its distance from this rank.
-void gather_in_rounds(MpiGroup& group, const Fingerprint& mark, std::byte* memory,
-                      std::span<const ByteBlock> blocks, int64_t bytes) {
+void gather_in_rounds(MpiGroup& group, const Fingerprint& mark, const std::byte* own,
+                      std::byte* memory, std::span<const ByteBlock> blocks, int64_t bytes) {
   const int size = group.size();
   std::byte* const slots = group.arrived().bytes(size * bytes);
-  const ByteBlock& own = blocks[static_cast<size_t>(group.position())];
-  copy(memory + own.offset, own.bytes, slots);
+  copy(own, blocks[static_cast<size_t>(group.position())].bytes, slots);
   std::vector<MPI_Request> requests;
   for (int distance = 1; distance < size; distance *= 2) {
     const int64_t moved = std::min(distance, size - distance) * bytes;
@@ -79,75 +80,80 @@ void gather_in_rounds(MpiGroup& group, const Fingerprint& mark, std::byte* memor
   }
 }
 
-/// The ranks from which this rank receives a broadcast, and to which it sends it on. Positions
-/// count from the root.
-struct BroadcastLinks {
-  int parent = -1;  ///< -1 at the root
-  std::vector<int> children{};
-};
+// In a broadcast, `place` is a rank's distance from the root.
 
-BroadcastLinks links_in_tree(int position, int size) {
-  BroadcastLinks links;
-  if (position > 0) links.parent = position & (position - 1);
-  const int lowest = position > 0 ? position & -position : size;
-  for (int bit = 1; bit < lowest && position + bit < size; bit *= 2) {
-    links.children.insert(links.children.begin(), position + bit);
-  }
-  return links;
-}
-
-BroadcastLinks links_in_chain(int position, int size) {
-  BroadcastLinks links{.parent = position - 1};
-  if (position + 1 < size) links.children.push_back(position + 1);
-  return links;
-}
-
-}  // namespace
-
-void gather_blocks(MpiGroup& group, const Fingerprint& mark, std::byte* memory,
-                   std::span<const ByteBlock> blocks) {
-  const int64_t most = std::ranges::max(blocks, {}, &ByteBlock::bytes).bytes;
-  if (group.size() == 2 || (group.size() <= kMostDirect && most <= kDirectBytes)) {
-    gather_directly(group, mark, memory, blocks);
-  } else if (most <= kForwardedBytes) {
-    gather_in_rounds(group, mark, memory, blocks, most);
-  } else {
-    gather_in_ring(group, mark, memory, blocks);
-  }
-}
-
-void broadcast_bytes(MpiGroup& group, const Fingerprint& mark, std::byte* memory, int64_t bytes,
-                     int root) {
+/// Broadcasts along a binomial tree. A rank receives from the rank whose place lacks the lowest bit
+/// of its own, and sends to the ranks whose places have one lower bit more.
+void broadcast_in_tree(MpiGroup& group, const Fingerprint& mark, std::byte* memory, int64_t bytes,
+                       int root) {
   const int size = group.size();
-  const int position = (group.position() + size - root) % size;
-  const bool is_tree = size == 2 || bytes <= kTreeBytes;
-  const BroadcastLinks links =
-      is_tree ? links_in_tree(position, size) : links_in_chain(position, size);
-  const int64_t segment = is_tree ? bytes : std::max(kSegmentBytes, bytes / kMostSegments);
+  const int place = (group.position() + size - root) % size;
+  const auto peer_at = [&](int other) { return (other + root) % size; };
+  std::vector<MPI_Request> requests;
+  if (place > 0) {
+    group.receive(group.call_hash(), {peer_at(place & (place - 1)), memory, bytes}, requests);
+    group.wait(mark, requests, bytes);
+  }
+  const int lowest =
+      place > 0 ? place & -place : static_cast<int>(std::bit_ceil(static_cast<unsigned>(size)));
+  for (int bit = lowest / 2; bit > 0; bit /= 2) {
+    if (place + bit >= size) continue;
+    group.send(group.call_hash(), {peer_at(place + bit), memory, bytes}, requests);
+  }
+  if (!requests.empty()) group.wait(mark, requests, bytes);
+}
+
+/// Broadcasts from rank to rank, in segments.
+void broadcast_in_chain(MpiGroup& group, const Fingerprint& mark, std::byte* memory, int64_t bytes,
+                        int root) {
+  const int size = group.size();
+  const int place = (group.position() + size - root) % size;
+  const int before = (group.position() + size - 1) % size;
+  const int next = (group.position() + 1) % size;
+  const int64_t segment = std::max(kSegmentBytes, bytes / kMostSegments);
   std::vector<std::vector<MPI_Request>> receives;
   std::vector<MPI_Request> sends;
-  const auto peer_of = [&](int other) { return (other + root) % size; };
-  for (int64_t begin = 0; begin < bytes && links.parent >= 0; begin += segment) {
-    group.receive(group.call_hash(),
-                  {peer_of(links.parent), memory + begin, std::min(segment, bytes - begin)},
+  for (int64_t begin = 0; begin < bytes && place > 0; begin += segment) {
+    group.receive(group.call_hash(), {before, memory + begin, std::min(segment, bytes - begin)},
                   receives.emplace_back());
   }
   size_t arrived = 0;
   for (int64_t begin = 0; begin < bytes; begin += segment) {
     const int64_t moved = std::min(segment, bytes - begin);
-    if (links.parent >= 0) group.wait(mark, receives[arrived++], moved);
-    for (const int child : links.children) {
-      group.send(group.call_hash(), {peer_of(child), memory + begin, moved}, sends);
-    }
+    if (place > 0) group.wait(mark, receives[arrived++], moved);
+    if (place + 1 < size) group.send(group.call_hash(), {next, memory + begin, moved}, sends);
   }
   group.wait(mark, sends, bytes);
+}
+
+}  // namespace
+
+void gather_blocks(MpiGroup& group, const Fingerprint& mark, std::byte* own, std::byte* memory,
+                   std::span<const ByteBlock> blocks) {
+  const int64_t most = std::ranges::max(blocks, {}, &ByteBlock::bytes).bytes;
+  if (group.size() == 2 || (group.size() <= kMostDirect && most <= kDirectBytes)) {
+    gather_directly(group, mark, own, memory, blocks);
+  } else if (most <= kForwardedBytes) {
+    gather_in_rounds(group, mark, own, memory, blocks, most);
+  } else {
+    gather_in_ring(group, mark, own, memory, blocks);
+  }
+}
+
+void broadcast_bytes(MpiGroup& group, const Fingerprint& mark, std::byte* memory, int64_t bytes,
+                     int root) {
+  if (group.size() == 2 || bytes <= kTreeBytes) {
+    broadcast_in_tree(group, mark, memory, bytes, root);
+  } else {
+    broadcast_in_chain(group, mark, memory, bytes, root);
+  }
 }
 
 void meet_all(MpiGroup& group, const Fingerprint& mark) {
   std::vector<std::byte> memory(static_cast<size_t>(group.size()));
   std::vector<ByteBlock> blocks;
   for (int position = 0; position < group.size(); ++position) blocks.push_back({position, 1});
-  gather_blocks(group, mark, memory.data(), blocks);
+  gather_blocks(group, mark, &memory[static_cast<size_t>(group.position())], memory.data(), blocks);
 }
 
 }  // namespace tessera

@@ -1,5 +1,3 @@
-#include "comm/mpi/mpi_posts_mpi.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <exception>
@@ -9,6 +7,7 @@
 #include "comm/call_errors.h"
 #include "comm/mpi/backoff.h"
 #include "comm/mpi/mpi_call_mpi.h"
+#include "comm/mpi/mpi_moves_mpi.h"
 
 namespace tessera {
 namespace {

@@ -1,69 +1,15 @@
-#include "comm/mpi/mpi_sums_mpi.h"
-
 #include <algorithm>
 #include <array>
-#include <optional>
+#include <cstring>
 #include <vector>
 
 #include "comm/mpi/mpi_call_mpi.h"
-#include "comm/mpi/piece_cursor.h"
+#include "comm/mpi/mpi_moves_mpi.h"
 #include "comm/reduce.h"
 #include "comm/wire_bytes.h"
 
 namespace tessera {
 namespace {
-
-/// A reader of a rank's piece of a whole. It copies only pieces that are not contiguous.
-class PieceReader {
- public:
-  PieceReader(const PieceLayout& layout, int rank, const Tensor& whole)
-      : memory_(whole.raw()), element_bytes_(dtype_size(whole.dtype())) {
-    if (layout.elements(rank) > 0 && layout.is_contiguous(rank)) {
-      memory_ += layout.piece_begin(rank) * element_bytes_;
-    } else {
-      cursor_.emplace(layout, rank, element_bytes_);
-    }
-  }
-
-  /// Returns contiguous memory with elements of the piece, from `begin` on: in the whole, or copied
-  /// to `staging`. A piece that is not contiguous must be read in order, from its beginning on.
-  const std::byte* part(int64_t begin, int64_t elements, std::byte* staging) {
-    if (!cursor_) return memory_ + begin * element_bytes_;
-    cursor_->gather(memory_, elements, staging);
-    return staging;
-  }
-
- private:
-  const std::byte* memory_;  // of the piece if it is contiguous, otherwise of the whole
-  int64_t element_bytes_;
-  std::optional<PieceCursor> cursor_;  // if the piece is not contiguous
-};
-
-}  // namespace
-
-void MpiSums::reduce_scatter(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
-                             const Tensor& to) {
-  std::vector<PieceReader> pieces;
-  for (int rank = 0; rank < group_.size(); ++rank) pieces.emplace_back(layout, rank, from);
-  reduce_in_rounds(
-      mark, to, [&](int rank) { return layout.elements(rank); },
-      [&](int rank, int64_t begin, int64_t elements, std::byte* staging) {
-        return pieces[static_cast<size_t>(rank)].part(begin, elements, staging);
-      });
-}
-
-void MpiSums::reduce_slice(const Fingerprint& mark, const Tensor& from, const Tensor& to) {
-  const int64_t element_bytes = dtype_size(to.dtype());
-  const auto begin_of = [&](int rank) { return slice_begin(to.elements(), group_.size(), rank); };
-  reduce_in_rounds(
-      mark,
-      to.reshape({to.elements()})
-          .slice(begin_of(group_.position()), begin_of(group_.position() + 1)),
-      [&](int rank) { return begin_of(rank + 1) - begin_of(rank); },
-      [&](int rank, int64_t begin, int64_t /*elements*/, std::byte* /*staging*/) {
-        return static_cast<const std::byte*>(from.raw() + (begin_of(rank) + begin) * element_bytes);
-      });
-}
 
 /// Sums the parts of all ranks in rounds. This rank gets its part, `to`. The part of a rank has
 /// `elements_of(rank)` elements. `part_of(rank, begin, elements, staging)` returns this rank's
@@ -73,17 +19,17 @@ void MpiSums::reduce_slice(const Fingerprint& mark, const Tensor& from, const Te
 /// receives the addends of its own part. Two rounds are under way at a time, each with one half of
 /// the staging memory: while one is summed, the next one is sent.
 template <typename ElementsOf, typename PartOf>
-void MpiSums::reduce_in_rounds(const Fingerprint& mark, const Tensor& to, ElementsOf&& elements_of,
-                               PartOf&& part_of) {
-  const int ranks = group_.size();
+void reduce_in_rounds(MpiGroup& group, const Fingerprint& mark, const Tensor& to,
+                      ElementsOf&& elements_of, PartOf&& part_of) {
+  const int ranks = group.size();
   const int64_t element_bytes = dtype_size(to.dtype());
   // The elements of each rank's part in one round: those of all ranks fit into the memory.
   const int64_t per_round = std::max<int64_t>(1, kStagingBytes / (element_bytes * ranks));
   int64_t longest = 0;
   for (int rank = 0; rank < ranks; ++rank) longest = std::max(longest, elements_of(rank));
   const int64_t half_bytes = std::min(per_round, longest) * element_bytes * ranks;
-  std::byte* const packed = group_.packed().bytes(2 * half_bytes);
-  std::byte* const arrived = group_.arrived().bytes(2 * half_bytes);
+  std::byte* const packed = group.packed().bytes(2 * half_bytes);
+  std::byte* const arrived = group.arrived().bytes(2 * half_bytes);
   struct Round {
     std::vector<MPI_Request> receives, sends;
     std::vector<const std::byte*> addends;
@@ -99,37 +45,72 @@ void MpiSums::reduce_in_rounds(const Fingerprint& mark, const Tensor& to, Elemen
     const auto offset = [&](int rank) {
       return half_index * half_bytes + rank * std::min(per_round, longest) * element_bytes;
     };
-    const int64_t own = count(group_.position(), begin);
-    for (int rank = 0; rank < ranks; ++rank) {
-      if (rank == group_.position() || own == 0) continue;
-      group_.receive(group_.call_hash(), {rank, arrived + offset(rank), own * element_bytes},
-                     current.receives);
-      current.addends[static_cast<size_t>(rank)] = arrived + offset(rank);
-    }
-    group_.wait(mark, current.sends,
-                half_bytes);  // of the round before the last, from the same memory
+    const int64_t own = count(group.position(), begin);
+    // The sends of the round before the last, from the same memory.
+    if (!current.sends.empty()) group.wait(mark, current.sends, half_bytes);
     for (int rank = 0; rank < ranks; ++rank) {
       const int64_t elements = count(rank, begin);
       if (elements == 0) continue;
-      const std::byte* part = part_of(rank, begin, elements, packed + offset(rank));
-      if (rank == group_.position()) {
+      std::byte* const part = part_of(rank, begin, elements, packed + offset(rank));
+      if (rank == group.position()) {
         current.addends[static_cast<size_t>(rank)] = part;
         continue;
       }
-      group_.send(group_.call_hash(), {rank, part, elements * element_bytes}, current.sends);
+      group.send(group.call_hash(), {rank, part, elements * element_bytes}, current.sends);
+    }
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (rank == group.position() || own == 0) continue;
+      group.receive(group.call_hash(), {rank, arrived + offset(rank), own * element_bytes},
+                    current.receives);
+      current.addends[static_cast<size_t>(rank)] = arrived + offset(rank);
     }
   };
   if (longest > 0) begin_round(0);
   for (int64_t begin = 0; begin < longest; begin += per_round) {
     if (begin + per_round < longest) begin_round(begin + per_round);
     Round& current = rounds[static_cast<size_t>(begin / per_round % 2)];
-    group_.wait(mark, current.receives, half_bytes);
-    const int64_t own = count(group_.position(), begin);
+    group.wait(mark, current.receives, half_bytes);
+    const int64_t own = count(group.position(), begin);
     if (own > 0) {
       reduce(mark.reduction, to.dtype(), current.addends, 0, own, to.raw() + begin * element_bytes);
     }
   }
-  for (Round& round_state : rounds) group_.wait(mark, round_state.sends, half_bytes);
+  for (Round& round_state : rounds) group.wait(mark, round_state.sends, half_bytes);
+}
+
+}  // namespace
+
+void reduce_scatter(MpiGroup& group, const Fingerprint& mark, const PieceLayout& layout,
+                    const Tensor& from, const Tensor& to) {
+  const int64_t element_bytes = dtype_size(from.dtype());
+  // Only pieces that are not contiguous are copied.
+  const auto part_of = [&](int rank, int64_t begin, int64_t elements, std::byte* staging) {
+    std::byte* const whole = from.raw();
+    if (layout.is_contiguous(rank)) {
+      return whole + (layout.piece_begin(rank) + begin) * element_bytes;
+    }
+    const auto copy = [&](int64_t whole_offset, int64_t piece_offset, int64_t length) {
+      std::memcpy(staging + (piece_offset - begin) * element_bytes,
+                  whole + whole_offset * element_bytes,
+                  static_cast<size_t>(length * element_bytes));
+    };
+    layout.for_each_range(rank, begin, elements, copy);
+    return staging;
+  };
+  reduce_in_rounds(
+      group, mark, to, [&](int rank) { return layout.elements(rank); }, part_of);
+}
+
+void reduce_slice(MpiGroup& group, const Fingerprint& mark, const Tensor& from, const Tensor& to) {
+  const int64_t element_bytes = dtype_size(to.dtype());
+  const auto begin_of = [&](int rank) { return slice_begin(to.elements(), group.size(), rank); };
+  reduce_in_rounds(
+      group, mark,
+      to.reshape({to.elements()}).slice(begin_of(group.position()), begin_of(group.position() + 1)),
+      [&](int rank) { return begin_of(rank + 1) - begin_of(rank); },
+      [&](int rank, int64_t begin, int64_t /*elements*/, std::byte* /*staging*/) {
+        return from.raw() + (begin_of(rank) + begin) * element_bytes;
+      });
 }
 
 }  // namespace tessera

@@ -5,9 +5,6 @@
 #include <vector>
 
 #include "comm/mpi/mpi_moves_mpi.h"
-#include "comm/mpi/mpi_posts_mpi.h"
-#include "comm/mpi/mpi_sums_mpi.h"
-#include "comm/mpi/piece_cursor.h"
 #include "comm/reduce.h"
 #include "comm/wire_bytes.h"
 
@@ -18,67 +15,15 @@ namespace {
 /// and sums them, which takes one exchange. Otherwise each rank sums a part, which takes two.
 constexpr int64_t kSmallSumBytes = int64_t{64} << 10;
 
-/// The transport over MPI. MpiSums takes the sums of larger operands.
+/// The transport over MPI.
 ///
 /// A small all-reduce moves other bytes, but counts them as a large one does.
 class MpiTransport final : public Transport {
  public:
-  explicit MpiTransport(MpiGroup& group) : group_(group), sums_(group) {}
+  explicit MpiTransport(MpiGroup& group) : group_(group) {}
 
-  void all_gather(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
-                  const Tensor& to) override {
-    group_.call(mark, {&from, &to}, [&] {
-      if (layout.all_contiguous()) {
-        gather_in_place(mark, layout, from, to);
-      } else {
-        gather_by_staging(mark, layout, from, to);
-      }
-      count_received((layout.elements() - layout.elements(position())) * dtype_size(to.dtype()));
-    });
-  }
-
-  void reduce_scatter(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
-                      const Tensor& to) override {
-    group_.call(mark, {&from, &to}, [&] {
-      sums_.reduce_scatter(mark, layout, from, to);
-      count_received((ranks() - 1) * to.bytes());
-    });
-  }
-
-  void all_reduce(const Fingerprint& mark, const Tensor& from, const Tensor& to) override {
-    group_.call(mark, {&from, &to}, [&] {
-      const auto begin_of = [&](int rank) { return slice_begin(to.elements(), ranks(), rank); };
-      if (ranks() * from.bytes() <= kSmallSumBytes) {
-        reduce_wholes(mark, from, to);
-      } else {
-        sums_.reduce_slice(mark, from, to);
-        gather_slices(mark, to);
-      }
-      const int64_t own = begin_of(position() + 1) - begin_of(position());
-      count_received(((ranks() - 1) * own + to.elements() - own) * dtype_size(to.dtype()));
-    });
-  }
-
-  void all_to_all(const Fingerprint& mark, const Tensor& from, const Tensor& to) override {
-    group_.call(mark, {&from, &to}, [&] {
-      const std::vector<int64_t> one_each(static_cast<size_t>(ranks()), 1);
-      exchange_rows(mark, from, one_each, to, one_each, to.bytes() / ranks());
-    });
-  }
-
-  void all_to_all_rows(const Fingerprint& mark, const Tensor& from, std::span<const int64_t> sent,
-                       const Tensor& to, std::span<const int64_t> received_rows) override {
-    group_.call(mark, {&from, &to}, [&] {
-      const int64_t row_bytes = to.shape().with_dim(0, 1).elements() * dtype_size(to.dtype());
-      exchange_rows(mark, from, sent, to, received_rows, row_bytes);
-    });
-  }
-
-  void broadcast(const Fingerprint& mark, int root, const Tensor& tensor) override {
-    group_.call(mark, {&tensor}, [&] {
-      broadcast_bytes(group_, mark, tensor.raw(), tensor.bytes(), root);
-      if (root != position()) count_received(tensor.bytes());
-    });
+  void make(const TransportCall& call) override {
+    group_.call(call.mark, {&call.from, &call.to}, [&] { move(call); });
   }
 
   std::unique_ptr<TransportPost> post(const MarkedMessage& message, bool sent) override {
@@ -97,10 +42,6 @@ class MpiTransport final : public Transport {
     });
   }
 
-  void barrier(const Fingerprint& mark) override {
-    group_.call(mark, {}, [&] { meet_all(group_, mark); });
-  }
-
   void throw_if_broken() override { group_.throw_if_broken(); }
 
  private:
@@ -111,40 +52,84 @@ class MpiTransport final : public Transport {
     if (bytes > 0 && from != to) std::memcpy(to, from, static_cast<size_t>(bytes));
   }
 
-  /// Sends and receives rows, which follow each other in the tensors by position, and counts them.
-  void exchange_rows(const Fingerprint& mark, const Tensor& from, std::span<const int64_t> sent,
-                     const Tensor& to, std::span<const int64_t> received, int64_t row_bytes) {
-    group_.exchange(mark, pieces_of_rows<SentMpiPiece>(from, sent, row_bytes),
-                    pieces_of_rows<MpiPiece>(to, received, row_bytes));
-    for (int rank = 0; rank < ranks(); ++rank) {
-      if (rank != position()) count_received(received[static_cast<size_t>(rank)] * row_bytes);
+  /// Moves the bytes of a call, and counts them.
+  void move(const TransportCall& call) {
+    const Fingerprint& mark = call.mark;
+    const Tensor& from = call.from;
+    const Tensor& to = call.to;
+    switch (call.moves) {
+      case Collective::all_gather:
+        if (call.layout->all_contiguous()) {
+          gather_in_place(mark, *call.layout, from, to);
+        } else {
+          gather_by_staging(mark, *call.layout, from, to);
+        }
+        return count_received(to.bytes() - from.bytes());
+      case Collective::reduce_scatter:
+        reduce_scatter(group_, mark, *call.layout, from, to);
+        return count_received((ranks() - 1) * to.bytes());
+      case Collective::all_reduce:
+        return all_reduce(mark, from, to);
+      case Collective::all_to_all:
+      case Collective::all_to_all_rows:
+        return exchange_rows(call);
+      case Collective::broadcast: {
+        const Tensor& tensor = call.root == position() ? from : to;
+        broadcast_bytes(group_, mark, tensor.raw(), tensor.bytes(), call.root);
+        return count_received(to.bytes());
+      }
+      case Collective::barrier:
+        return meet_all(group_, mark);
+      case Collective::message:  // it is posted
+        return;
     }
   }
 
-  template <typename Piece>
-  static std::vector<Piece> pieces_of_rows(const Tensor& tensor, std::span<const int64_t> rows,
-                                           int64_t row_bytes) {
-    std::vector<Piece> pieces;
-    std::byte* memory = tensor.raw();
-    for (const int64_t count : rows) {
-      pieces.push_back({static_cast<int>(pieces.size()), memory, count * row_bytes});
-      memory += count * row_bytes;
+  void all_reduce(const Fingerprint& mark, const Tensor& from, const Tensor& to) {
+    if (ranks() * from.bytes() <= kSmallSumBytes) {
+      reduce_wholes(mark, from, to);
+    } else {
+      reduce_slice(group_, mark, from, to);
+      gather_slices(mark, to);
     }
-    return pieces;
+    const auto begin_of = [&](int rank) { return slice_begin(to.elements(), ranks(), rank); };
+    const int64_t own = begin_of(position() + 1) - begin_of(position());
+    count_received(((ranks() - 1) * own + to.elements() - own) * dtype_size(to.dtype()));
+  }
+
+  /// Sends and receives rows, which follow each other in the tensors by position, and counts them.
+  void exchange_rows(const TransportCall& call) {
+    const int64_t row_bytes = call.row_bytes();
+    std::vector<MpiPiece> sends, receives;
+    std::byte* from = call.from.raw();
+    std::byte* to = call.to.raw();
+    for (int rank = 0; rank < ranks(); ++rank) {
+      const int64_t sent = call.sent[static_cast<size_t>(rank)] * row_bytes;
+      const int64_t received = call.received[static_cast<size_t>(rank)] * row_bytes;
+      if (rank == position()) {
+        copy(from, sent, to);
+      } else {
+        sends.push_back({rank, from, sent});
+        receives.push_back({rank, to, received});
+        count_received(received);
+      }
+      from += sent;
+      to += received;
+    }
+    group_.exchange(call.mark, sends, receives);
   }
 
   /// Gathers contiguous pieces, each into its place in the whole.
   void gather_in_place(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
                        const Tensor& to) {
     const int64_t element_bytes = dtype_size(to.dtype());
-    std::vector<ByteBlock> blocks;
+    blocks_.clear();
     for (int rank = 0; rank < ranks(); ++rank) {
-      const int64_t elements = layout.elements(rank);
-      blocks.push_back(
-          {elements == 0 ? 0 : layout.piece_begin(rank) * element_bytes, elements * element_bytes});
+      blocks_.push_back(
+          {layout.piece_begin(rank) * element_bytes, layout.elements(rank) * element_bytes});
     }
-    copy(from.raw(), from.bytes(), to.raw() + blocks[static_cast<size_t>(position())].offset);
-    gather_blocks(group_, mark, to.raw(), blocks);
+    copy(from.raw(), from.bytes(), to.raw() + blocks_[static_cast<size_t>(position())].offset);
+    gather_blocks(group_, mark, from.raw(), to.raw(), blocks_);
   }
 
   /// Gathers pieces that are not contiguous, in rounds that fit into the staging memory.
@@ -155,22 +140,23 @@ class MpiTransport final : public Transport {
     const int64_t longest = layout.max_elements();
     const int64_t slot_bytes = std::min(per_round, longest) * element_bytes;
     std::byte* const slots = group_.packed().bytes(slot_bytes * ranks());
-    std::vector<PieceCursor> cursors;
-    for (int rank = 0; rank < ranks(); ++rank) cursors.emplace_back(layout, rank, element_bytes);
     for (int64_t begin = 0; begin < longest; begin += per_round) {
       const auto count = [&](int rank) {
         return std::clamp<int64_t>(layout.elements(rank) - begin, 0, per_round);
       };
-      std::vector<ByteBlock> blocks;
+      blocks_.clear();
       for (int rank = 0; rank < ranks(); ++rank) {
-        blocks.push_back({rank * slot_bytes, count(rank) * element_bytes});
+        blocks_.push_back({rank * slot_bytes, count(rank) * element_bytes});
       }
-      copy(from.raw() + begin * element_bytes, count(position()) * element_bytes,
-           slots + position() * slot_bytes);
-      gather_blocks(group_, mark, slots, blocks);
+      std::byte* const own = from.raw() + begin * element_bytes;
+      gather_blocks(group_, mark, own, slots, blocks_);
       for (int rank = 0; rank < ranks(); ++rank) {
-        cursors[static_cast<size_t>(rank)].scatter(slots + rank * slot_bytes, count(rank),
-                                                   to.raw());
+        const std::byte* const slot = rank == position() ? own : slots + rank * slot_bytes;
+        const auto copy_range = [&](int64_t whole_offset, int64_t piece_offset, int64_t length) {
+          copy(slot + (piece_offset - begin) * element_bytes, length * element_bytes,
+               to.raw() + whole_offset * element_bytes);
+        };
+        layout.for_each_range(rank, begin, count(rank), copy_range);
       }
     }
   }
@@ -178,15 +164,14 @@ class MpiTransport final : public Transport {
   /// Gives each rank the operands of all, and sums them.
   void reduce_wholes(const Fingerprint& mark, const Tensor& from, const Tensor& to) {
     std::byte* const slots = group_.packed().bytes(ranks() * from.bytes());
-    std::vector<ByteBlock> blocks;
-    std::vector<const std::byte*> addends;
+    blocks_.clear();
+    addends_.clear();
     for (int rank = 0; rank < ranks(); ++rank) {
-      blocks.push_back({rank * from.bytes(), from.bytes()});
-      addends.push_back(slots + rank * from.bytes());
+      blocks_.push_back({rank * from.bytes(), from.bytes()});
+      addends_.push_back(rank == position() ? from.raw() : slots + rank * from.bytes());
     }
-    copy(from.raw(), from.bytes(), slots + position() * from.bytes());
-    gather_blocks(group_, mark, slots, blocks);
-    reduce(mark.reduction, to.dtype(), addends, 0, to.elements(), to.raw());
+    gather_blocks(group_, mark, from.raw(), slots, blocks_);
+    reduce(mark.reduction, to.dtype(), addends_, 0, to.elements(), to.raw());
   }
 
   /// Gathers the slices of an all-reduce. Each rank's own slice is already in `to`.
@@ -195,15 +180,17 @@ class MpiTransport final : public Transport {
     const auto begin_of = [&](int rank) {
       return slice_begin(to.elements(), ranks(), rank) * element_bytes;
     };
-    std::vector<ByteBlock> blocks;
+    blocks_.clear();
     for (int rank = 0; rank < ranks(); ++rank) {
-      blocks.push_back({begin_of(rank), begin_of(rank + 1) - begin_of(rank)});
+      blocks_.push_back({begin_of(rank), begin_of(rank + 1) - begin_of(rank)});
     }
-    gather_blocks(group_, mark, to.raw(), blocks);
+    gather_blocks(group_, mark, to.raw() + begin_of(position()), to.raw(), blocks_);
   }
 
   MpiGroup& group_;
-  MpiSums sums_;
+  // Of the call that is being made, by position. Members, so that their memory is used again.
+  std::vector<ByteBlock> blocks_;
+  std::vector<const std::byte*> addends_;
 };
 
 }  // namespace

@@ -61,7 +61,12 @@ class MpiProcesses final : public Processes {
       : plane_(std::move(plane)), world_(world) {}
   ~MpiProcesses() override {
     progress_.stop();
-    const MeetingWatch end = watch_end(text(rank()), timeout());
+    // All ranks have said that their work has ended.
+    const MeetingWatch end(
+        fmt::format("{} has done all of its work, but {} another rank is not in MPI_Finalize: it "
+                    "is stopped, or cannot be reached",
+                    text(rank()), waited_text(timeout())),
+        timeout());
     MPI_Finalize();
   }
 
@@ -108,7 +113,12 @@ class MpiProcesses final : public Processes {
     // collide. MPI ensures that tags up to 32767 exist.
     const auto tag = static_cast<int>(hash(std::as_bytes(ranks), hash(lane)) % 30000);
     {
-      const MeetingWatch watch = watch_group(text(rank()), group_text(ranks, lane), timeout());
+      const MeetingWatch watch(
+          fmt::format("{} makes the {}, for which all of its ranks have asked, but {} one of them "
+                      "is not in MPI_Comm_create_group: it is stopped, or cannot be reached. Each "
+                      "that is there says so",
+                      text(rank()), group_text(ranks, lane), waited_text(timeout())),
+          timeout());
       check_mpi(MPI_Comm_create_group(world_, members, tag, &comm), "MPI_Comm_create_group");
     }
     MPI_Group_free(&members);
@@ -178,13 +188,8 @@ Invitation share_invitation(MPI_Comm world, std::optional<TcpListener>& listener
     } catch (const Error& error) {
       own.error = error.what();
     }
-    letter.put_text(own.error);
-    letter.put_text(own.token);
-    letter.put<int64_t>(std::ssize(own.addresses));
-    for (const TcpAddress& address : own.addresses) {
-      letter.put_text(address.host);
-      letter.put(address.port);
-    }
+    letter.put(own.error, own.token, std::ssize(own.addresses));
+    for (const TcpAddress& address : own.addresses) letter.put(address.host, address.port);
   }
   int64_t bytes = std::ssize(letter.bytes());
   check_mpi(MPI_Bcast(&bytes, sizeof bytes, MPI_BYTE, 0, world), "MPI_Bcast");
@@ -194,8 +199,8 @@ Invitation share_invitation(MPI_Comm world, std::optional<TcpListener>& listener
   WireReader reader(memory);
   Invitation invitation{.error = reader.take_text(), .token = reader.take_text()};
   for (auto left = reader.take<int64_t>(); left > 0; --left) {
-    std::string host = reader.take_text();
-    invitation.addresses.push_back({std::move(host), reader.take<uint16_t>()});
+    TcpAddress& address = invitation.addresses.emplace_back();
+    reader.take_into(address.host, address.port);
   }
   return invitation;
 }
@@ -207,7 +212,14 @@ std::unique_ptr<Processes> join_by_mpi(const Launch& launch, std::chrono::millis
   MPI_Comm world = MPI_COMM_NULL;
   Invitation invitation;
   {
-    const MeetingWatch start = watch_start(launch, patience);
+    // Each process that has come says so: those that say nothing are the missing ones.
+    const MeetingWatch start(
+        fmt::format("rank {} ({}) is here, but {} not all of the {} processes that {} started are. "
+                    "Each that is here says so: find out what holds up the others, and whether "
+                    "their machines reach this one",
+                    launch.rank, own_host(), waited_text(patience), launch.processes,
+                    launch.launcher),
+        patience);
     initialize_mpi();
     require_meeting(launch);
     world = copy_of_world();

@@ -7,7 +7,7 @@
 #include "comm/nccl/nccl_communicator_cuda.h"
 #include "comm/nccl/nccl_library_cuda.h"
 #include "comm/nccl/nccl_links.h"
-#include "comm/throw_on_all.h"
+#include "comm/share.h"
 
 namespace tessera {
 namespace {

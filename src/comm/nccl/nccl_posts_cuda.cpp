@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "comm/nccl/nccl_communicator_cuda.h"
-#include "comm/nccl/nccl_posts.h"
+#include "comm/nccl/nccl_links.h"
 
 namespace tessera {
 namespace {

@@ -124,10 +124,10 @@ void CallConnection::receive_replies() {
 
 /// Receives the rest of one reply, and the result. Wakes the request that waits for it.
 void CallConnection::receive_reply(WireReader& reply) {
-  const auto group = reply.take<int>();
-  std::string error = reply.take_text();
-  const auto received_bytes = reply.take<int64_t>();
-  reply.require_end();
+  int group = 0;
+  std::string error;
+  int64_t received_bytes = 0;
+  reply.take_last_into(group, error, received_bytes);
   Pending* pending = nullptr;
   {
     Lock lock(mutex_);

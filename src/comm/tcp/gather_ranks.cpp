@@ -135,9 +135,7 @@ class RankGatherer {
       return;
     }
     const std::string refused = refusal_of(*hello);
-    WireWriter message;
-    message.put_text(refused);
-    const std::vector<std::byte> bytes = message_bytes(message);
+    const std::vector<std::byte> bytes = message_bytes(WireWriter(refused));
     if (!pending.socket.try_send(verdict) || !pending.socket.try_send(bytes)) return;
     if (!refused.empty()) return;
     GatheredRank& rank = ranks_[static_cast<size_t>(hello->rank)];
@@ -206,10 +204,7 @@ class RankGatherer {
 
   /// Sends an error to the ranks that have come.
   void refuse_all(std::string_view why) {
-    WireWriter message;
-    message.put(FirstRankMessage::refused);
-    message.put_text(why);
-    const std::vector<std::byte> bytes = message_bytes(message);
+    const auto bytes = message_bytes(WireWriter(FirstRankMessage::refused, why));
     for (GatheredRank& rank : ranks_) {
       if (rank.member) rank.member->try_send(bytes);
     }

@@ -88,65 +88,39 @@ void OtherProcess::await_begin(int ranks, Clock::time_point deadline) {
 
 std::unique_ptr<Transport> OtherProcess::transport(std::span<const int> ranks,
                                                    std::string_view lane) {
-  const auto own = std::ranges::find(ranks, rank_);
-  TESSERA_CHECK(own != ranks.end(), "rank {} asks for the group [{}]", rank_,
-                fmt::join(ranks, ", "));
+  TESSERA_CHECK(std::ranges::find(ranks, rank_) != ranks.end(), "rank {} asks for the group [{}]",
+                rank_, fmt::join(ranks, ", "));
   if (const auto why = failure(lane)) throw Error("{}", *why);
   const int number = calls_->next_group();
-  WireWriter request;
-  request.put(CallRequest::group);
-  request.put(number);
-  request.put<int64_t>(timeout_.load().count());
-  request.put_all(ranks);
-  request.put_text(lane);
+  const WireWriter request(CallRequest::group, number, timeout(), ranks, lane);
   try {
     calls_->request(number, request, {}, {}, [this] { require_first_rank(); });
   } catch (const ConnectionLost& lost) {
     throw Error("{}", lost_text(lost.what()));
   }
   return tcp_transport(*calls_, *this, number, std::vector<int>(ranks.begin(), ranks.end()),
-                       static_cast<int>(own - ranks.begin()), std::string(lane));
+                       std::string(lane));
 }
 
 void OtherProcess::begin_wait(PlaneWait wait) {
-  WireWriter message;
-  message.put(MemberMessage::waits);
+  WireWriter message(MemberMessage::waits);
   put_wait(message, wait);
   send_to_first(message);
 }
 
-void OtherProcess::end_wait(int64_t wait) {
-  WireWriter message;
-  message.put(MemberMessage::goes_on);
-  message.put(wait);
-  send_to_first(message);
-}
-
 void OtherProcess::withdraw(const PlaneWithdrawal& withdrawal) {
-  WireWriter message;
-  message.put(MemberMessage::withdrew);
+  WireWriter message(MemberMessage::withdrew);
   put_withdrawal(message, withdrawal);
-  send_to_first(message);
-}
-
-void OtherProcess::end_work(std::string_view why) {
-  WireWriter message;
-  message.put(MemberMessage::work_failed);
-  message.put_text(why);
   send_to_first(message);
 }
 
 Processes::Report OtherProcess::report_end(std::string_view error,
                                            std::chrono::milliseconds patience) {
-  WireWriter message;
-  message.put(MemberMessage::ended);
-  message.put_text(error);
-  message.put<int64_t>(patience.count());
   {
     const std::scoped_lock lock(mutex_);
     ended_ = true;
   }
-  send_to_first(message);
+  send_to_first(WireWriter(MemberMessage::ended, error, patience));
   patience_ = patience;
   const auto deadline = Clock::now() + patience + kGrace;
   std::unique_lock lock(mutex_);
@@ -162,10 +136,7 @@ Processes::Report OtherProcess::report_end(std::string_view error,
 }
 
 void OtherProcess::end_others(int status) {
-  WireWriter message;
-  message.put(MemberMessage::abort);
-  message.put(status);
-  send_to_first(message);
+  send_to_first(WireWriter(MemberMessage::abort, status));
   // If the first rank is lost, it cannot report an error, so this rank does.
   const std::scoped_lock lock(mutex_);
   if (has_report_ || reports_ || (!lost_ && !is_silent())) return;
@@ -199,9 +170,7 @@ void OtherProcess::receive_messages() {
 
 /// Says what this rank does.
 void OtherProcess::answer(WireReader& question) {
-  WireWriter message;
-  message.put(MemberMessage::answer);
-  message.put(question.take<int64_t>());
+  WireWriter message(MemberMessage::answer, question.take<int64_t>());
   put_calls(message, own_calls_.last_calls());
   send_to_first(message);
 }

@@ -54,9 +54,11 @@ class OtherProcess final : public PlaneProcess {
   std::unique_ptr<Transport> transport(std::span<const int> ranks, std::string_view lane) override;
   std::optional<std::string> failure(std::string_view lane) const override;
   void begin_wait(PlaneWait wait) override;
-  void end_wait(int64_t wait) override;
+  void end_wait(int64_t wait) override { send_to_first(WireWriter(MemberMessage::goes_on, wait)); }
   void withdraw(const PlaneWithdrawal& withdrawal) override;
-  void end_work(std::string_view why) override;
+  void end_work(std::string_view why) override {
+    send_to_first(WireWriter(MemberMessage::work_failed, why));
+  }
   Report report_end(std::string_view error, std::chrono::milliseconds patience) override;
   bool all_ended() const override { return all_ended_; }
   void end_others(int status) override;

@@ -15,25 +15,14 @@ bool has(const std::vector<int>& ranks, int rank) {
 }  // namespace
 
 void put_wait(WireWriter& message, const PlaneWait& wait) {
-  message.put(wait.number);
-  message.put_all(std::span<const int>(wait.ranks));
-  message.put_text(wait.lane);
-  Fingerprint mark = wait.mark.mark;
-  mark.name = wait.mark.name;
-  message.put_mark(mark);
-  message.put_all(std::span<const int>(wait.needs));
-  message.put<int64_t>(wait.timeout.count());
-  message.put<int64_t>(wait.remaining.count());
+  message.put(wait.number, wait.ranks, wait.lane, wait.mark, wait.needs, wait.timeout,
+              wait.remaining);
 }
 
 PlaneWait take_wait_of(WireReader& message, int rank, int ranks) {
-  PlaneWait wait{.number = message.take<int64_t>(), .ranks = message.take_all<int>()};
-  wait.lane = message.take_text();
-  wait.mark = message.take_mark();
-  wait.needs = message.take_all<int>();
-  wait.timeout = message.take_wait();
-  wait.remaining = message.take_wait();
-  message.require_end();
+  PlaneWait wait;
+  message.take_last_into(wait.number, wait.ranks, wait.lane, wait.mark, wait.needs, wait.timeout,
+                         wait.remaining);
   const auto is_rank = [&](int member) { return member >= 0 && member < ranks; };
   const auto is_member = [&](int needed) { return needed != rank && has(wait.ranks, needed); };
   if (std::ssize(wait.ranks) > ranks || std::ssize(wait.needs) > ranks ||
@@ -48,10 +37,8 @@ void put_calls(WireWriter& message, const std::vector<LastCall>& calls) {
   const auto now = std::chrono::steady_clock::now();
   message.put<int64_t>(std::ssize(calls));
   for (const LastCall& call : calls) {
-    message.put_text(call.text);
-    message.put_text(call.group);
-    message.put(call.state);
-    message.put<int64_t>(std::chrono::ceil<std::chrono::milliseconds>(now - call.begun).count());
+    message.put(call.text, call.group, call.state,
+                std::chrono::ceil<std::chrono::milliseconds>(now - call.begun));
   }
 }
 
@@ -61,8 +48,7 @@ std::vector<LastCall> take_calls(WireReader& message) {
   std::vector<LastCall> calls;
   for (int64_t i = 0; i < count; ++i) {
     LastCall& call = calls.emplace_back();
-    call.text = message.take_text();
-    call.group = message.take_text();
+    message.take_into(call.text, call.group);
     call.state = message.take_enum(CallState::failed, "the state of a call");
     call.begun = now - message.take_wait();
   }
@@ -71,16 +57,12 @@ std::vector<LastCall> take_calls(WireReader& message) {
 }
 
 void put_withdrawal(WireWriter& message, const PlaneWithdrawal& withdrawal) {
-  message.put(withdrawal.peer);
-  message.put_text(withdrawal.group);
-  message.put_text(withdrawal.why);
+  message.put(withdrawal.peer, withdrawal.group, withdrawal.why);
 }
 
 PlaneWithdrawal take_withdrawal(WireReader& message, int ranks) {
   PlaneWithdrawal withdrawal{.peer = message.take_between(0, ranks - 1, "a rank")};
-  withdrawal.group = message.take_text();
-  withdrawal.why = message.take_text();
-  message.require_end();
+  message.take_last_into(withdrawal.group, withdrawal.why);
   return withdrawal;
 }
 

@@ -11,7 +11,8 @@
 namespace tessera {
 
 // What a rank tells the control plane of its calls whose bytes move by MPI, as fields of messages
-// (MemberMessage). The readers throw BadMessage for what no rank of this version sends.
+// (MemberMessage). The readers take the last fields of a message, and throw BadMessage for what no
+// rank of this version sends.
 
 /// A wait of a rank in a call.
 struct PlaneWait {

@@ -7,7 +7,6 @@
 #include <memory>
 #include <mutex>
 #include <new>
-#include <numeric>
 #include <span>
 #include <string>
 #include <thread>
@@ -56,10 +55,7 @@ class ReplySocket {
   /// Sends a reply and the bytes of the results that follow it.
   void send(int group, const std::string& error, int64_t received_bytes,
             std::span<const std::span<const std::byte>> results) {
-    WireWriter reply;
-    reply.put(group);
-    reply.put_text(error);
-    reply.put(received_bytes);
+    const WireWriter reply(group, error, received_bytes);
     const std::scoped_lock lock(mutex_);
     try {
       send_message(socket_, reply);
@@ -171,11 +167,7 @@ class ServedGroup {
   }
 
   /// Reads the number of a post, and withdraws its message.
-  void withdraw(WireReader& request) {
-    const auto number = request.take<int64_t>();
-    request.require_end();
-    take_post(number);
-  }
+  void withdraw(WireReader& request) { take_post(request.take_last<int64_t>()); }
 
   /// Removes a post from posts_. Throws BadMessage if there is none with this number.
   ServedPost take_post(int64_t number) {
@@ -236,45 +228,46 @@ class ServedGroup {
     return true;
   }
 
+  using Results = std::vector<std::span<const std::byte>>;
+
   void make_call() {
-    const int64_t before = transport_->received_bytes();
     const Bytes result = reserve(call_.result_bytes);
-    std::string error;
-    try {
-      move_bytes(result.get());
-    } catch (const std::exception& failure) {
-      error = failure.what();
-    }
-    const int64_t received = transport_->received_bytes() - before;
-    const auto bytes = error.empty() ? static_cast<size_t>(call_.result_bytes) : 0;
-    given_.reset();
-    set_state(State::idle);  // the next request may come as soon as the reply is sent
-    const std::span<const std::byte> results[] = {{result.get(), bytes}};
-    replies_.send(number_, error, received, results);
+    const Results results{{result.get(), static_cast<size_t>(call_.result_bytes)}};
+    reply_after(results, [&] { move_bytes(result.get()); });
   }
 
-  /// Waits for the messages of awaited_, and replies with the bytes of those that were received.
+  /// Waits for the messages of awaited_. The results are those that were received.
   void wait_for_posts() {
-    const int64_t before = transport_->received_bytes();
     const std::vector<ServedPost> posts = std::exchange(awaited_, {});
-    std::string error;
     std::vector<TransportPost*> posted;
-    std::vector<std::span<const std::byte>> results;
+    Results results;
     for (const ServedPost& post : posts) {
-      if (error.empty()) error = post.error;
       posted.push_back(post.posted.get());
       if (post.message.sent) continue;
       results.emplace_back(post.memory.get(), static_cast<size_t>(post.message.bytes()));
     }
+    reply_after(results, [&] {
+      for (const ServedPost& post : posts) {
+        if (!post.error.empty()) throw Error("{}", post.error);
+      }
+      transport_->wait(posted);
+    });
+  }
+
+  /// Calls an action, and replies with the results, or with the error that the action throws.
+  template <typename Action>
+  void reply_after(const Results& results, Action&& action) {
+    const int64_t before = transport_->received_bytes();
+    std::string error;
     try {
-      if (error.empty()) transport_->wait(posted);
+      action();
     } catch (const std::exception& failure) {
       error = failure.what();
     }
     const int64_t received = transport_->received_bytes() - before;
-    if (!error.empty()) results.clear();
-    set_state(State::idle);
-    replies_.send(number_, error, received, results);
+    given_.reset();
+    set_state(State::idle);  // the next request may come as soon as the reply is sent
+    replies_.send(number_, error, received, error.empty() ? results : Results{});
   }
 
   /// Makes the call, with its result in `result`, which is null if there is no memory for it.
@@ -286,29 +279,15 @@ class ServedGroup {
     const int64_t size = dtype_size(mark.dtype);
     const Tensor from = Tensor::wrap(given_.get(), {call_.given_bytes / size}, mark.dtype);
     const Tensor to = Tensor::wrap(result, {call_.result_bytes / size}, mark.dtype);
-    const auto as_rows = [&](const Tensor& tensor, const std::vector<int64_t>& counts) {
-      return tensor.reshape(
-          {std::accumulate(counts.begin(), counts.end(), int64_t{0}), call_.row_elements});
-    };
-    switch (call_.moves) {
-      case Collective::all_gather:
-        return transport_->all_gather(mark, *call_.layout, from, to);
-      case Collective::reduce_scatter:
-        return transport_->reduce_scatter(mark, *call_.layout, from, to);
-      case Collective::all_reduce:
-        return transport_->all_reduce(mark, from, to);
-      case Collective::all_to_all:
-        return transport_->all_to_all(mark, from, to);
-      case Collective::all_to_all_rows:
-        return transport_->all_to_all_rows(mark, as_rows(from, call_.sent), call_.sent,
-                                           as_rows(to, call_.received), call_.received);
-      case Collective::broadcast:
-        return transport_->broadcast(mark, call_.root, call_.root == position_ ? from : to);
-      case Collective::barrier:
-        return transport_->barrier(mark);
-      case Collective::message:  // read_call() refuses it
-        return;
-    }
+    transport_->make({.mark = mark,
+                      .moves = call_.moves,
+                      .layout = call_.layout ? &*call_.layout : nullptr,
+                      .from = from,
+                      .to = to,
+                      .sent = call_.sent,
+                      .received = call_.received,
+                      .row_elements = call_.row_elements,
+                      .root = call_.root});
   }
 
   ReplySocket& replies_;
@@ -338,9 +317,9 @@ void open_group(WireReader& request, ReplySocket& replies, World& world, int ran
   if (groups.contains(number)) throw BadMessage("two groups with the number {}", number);
   if (std::ssize(groups) >= kMostGroups) throw BadMessage("more than {} groups", kMostGroups);
   const auto timeout = request.take_wait();
-  auto ranks = request.take_all<int>();
-  std::string lane = request.take_text();
-  request.require_end();
+  std::vector<int> ranks;
+  std::string lane;
+  request.take_last_into(ranks, lane);
   if (std::ssize(ranks) > world.ranks() || lane.size() > kMostLaneBytes) {
     throw BadMessage("a group of {} ranks with a lane of {} bytes", ranks.size(), lane.size());
   }

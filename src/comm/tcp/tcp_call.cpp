@@ -46,8 +46,7 @@ void take_layout(WireReader& request, const Caller& caller, TcpCall& call) {
 
 void take_rows(WireReader& request, const Caller& caller, TcpCall& call) {
   const Fingerprint& mark = call.mark.get();
-  call.sent = request.take_all<int64_t>();
-  call.received = request.take_all<int64_t>();
+  request.take_into(call.sent, call.received);
   call.row_elements = request.take_between<int64_t>(0, kMostElements, "the elements of a row");
   if (std::ssize(call.sent) != caller.size() || std::ssize(call.received) != caller.size()) {
     refuse(mark, "its numbers of rows are not those of the group");
@@ -80,9 +79,6 @@ void take_collective(WireReader& request, const Caller& caller, TcpCall& call, i
       given = result = whole;
       return;
     case Collective::all_to_all:
-      given = result = request.take_between<int64_t>(0, kMostElements, "the elements of a call");
-      if (given % caller.size() != 0) refuse(mark, "its blocks are not of one size");
-      return;
     case Collective::all_to_all_rows:
       take_rows(request, caller, call);
       given = checked_sum(call.sent, mark) * call.row_elements;
@@ -103,6 +99,13 @@ void take_collective(WireReader& request, const Caller& caller, TcpCall& call, i
 }
 
 }  // namespace
+
+void put_call(WireWriter& request, std::chrono::milliseconds timeout, const TransportCall& call) {
+  request.put(timeout, call.moves, call.mark);
+  if (call.layout != nullptr) request.put(*call.layout);
+  if (!call.sent.empty()) request.put(call.sent, call.received, call.row_elements);
+  if (call.moves == Collective::broadcast) request.put(call.root);
+}
 
 TcpCall read_call(WireReader& request, std::span<const int> ranks, int position) {
   const Caller caller{ranks, position};
@@ -150,9 +153,7 @@ TcpMessage read_post(WireReader& request, std::span<const int> ranks, int positi
 
 TcpWait read_wait(WireReader& request) {
   TcpWait wait;
-  wait.timeout = request.take_wait();
-  wait.posts = request.take_all<int64_t>();
-  request.require_end();
+  request.take_last_into(wait.timeout, wait.posts);
   if (wait.posts.empty()) throw BadMessage("a wait for no messages");
   return wait;
 }

@@ -9,6 +9,7 @@
 #include "comm/fingerprint.h"
 #include "comm/piece_layout.h"
 #include "comm/tcp/wire.h"
+#include "comm/transport.h"
 
 namespace tessera {
 
@@ -38,14 +39,16 @@ struct TcpCall {
   std::chrono::milliseconds timeout{};
   OwnedMark mark;
   std::optional<PieceLayout> layout;  ///< of all_gather and reduce_scatter
-  std::vector<int64_t> sent;          ///< of all_to_all_rows: the rows to each position
-  std::vector<int64_t> received;      ///< of all_to_all_rows: the rows from each position
-  int64_t row_elements = 0;           ///< of all_to_all_rows
+  std::vector<int64_t> sent;          ///< of an all-to-all: the rows to each position
+  std::vector<int64_t> received;      ///< of an all-to-all: the rows from each position
+  int64_t row_elements = 0;           ///< of an all-to-all
   int root = 0;                       ///< of broadcast: a position
   int64_t given_bytes = 0;            ///< of the operands
   int64_t result_bytes = 0;           ///< of the results
 };
 
+/// Writes the fields that read_call() reads.
+void put_call(WireWriter& request, std::chrono::milliseconds timeout, const TransportCall& call);
 /// Reads a request of the rank at `position` of the group `ranks`. Throws BadMessage unless its
 /// numbers agree with each other and with the group. The call then needs no further checks.
 TcpCall read_call(WireReader& request, std::span<const int> ranks, int position);

@@ -20,7 +20,7 @@ namespace {
 
 /// The version of the handshake and of all messages. A machine with another byte order sends other
 /// bytes for it, and so is refused.
-constexpr uint64_t kVersion = 0x5465737365726133;  // "Tessera3"
+constexpr uint64_t kVersion = 0x5465737365726134;  // "Tessera4"
 constexpr size_t kHostBytes = 256;
 /// The time for the first rank to answer. It answers at once, unless it is stopped.
 constexpr std::chrono::seconds kAnswerPatience{10};
@@ -54,14 +54,8 @@ TcpProof proof_in(std::span<const std::byte> bytes) {
 TcpSignedHello sign(const TcpHello& hello, std::string_view token, const TcpChallenge& challenge) {
   std::array<char, kHostBytes> host{};
   std::memcpy(host.data(), hello.host.data(), std::min(hello.host.size(), kHostBytes - 1));
-  WireWriter writer;
-  writer.put(kVersion);
-  writer.put(hello.purpose);
-  writer.put(hello.ranks);
-  writer.put(hello.rank);
-  writer.put(host);
-  writer.put(hello.process);
-  writer.put(fresh_nonce());
+  WireWriter writer(kVersion, hello.purpose, hello.ranks, hello.rank, host, hello.process,
+                    fresh_nonce());
   writer.put(prove(token, TcpSide::other, challenge, writer.bytes()));
   return bytes_of<sizeof(TcpSignedHello)>(writer);
 }
@@ -102,10 +96,7 @@ void shake_hands(TcpSocket& socket, const TcpAddress& address, const TcpHello& h
 }  // namespace
 
 TcpChallenge fresh_challenge() {
-  WireWriter writer;
-  writer.put(kVersion);
-  writer.put(fresh_nonce());
-  return bytes_of<kChallengeBytes>(writer);
+  return bytes_of<kChallengeBytes>(WireWriter(kVersion, fresh_nonce()));
 }
 
 std::optional<TcpHello> read_hello(std::span<const std::byte, kHelloBytes> bytes) {
@@ -114,8 +105,7 @@ std::optional<TcpHello> read_hello(std::span<const std::byte, kHelloBytes> bytes
   const auto purpose = reader.take<uint8_t>();
   if (purpose > static_cast<uint8_t>(TcpPurpose::calls)) return std::nullopt;
   TcpHello hello{.purpose = static_cast<TcpPurpose>(purpose)};
-  hello.ranks = reader.take<int>();
-  hello.rank = reader.take<int>();
+  reader.take_into(hello.ranks, hello.rank);
   const auto host = reader.take_array<char, kHostBytes>();
   hello.host.assign(host.begin(), std::ranges::find(host, '\0'));
   hello.host = printable(hello.host);
@@ -130,10 +120,8 @@ bool verify_hello(std::string_view token, const TcpChallenge& challenge,
       same_proof(prove(token, TcpSide::other, challenge, hello), proof_in(signed_hello));
   verdict = {};
   if (!known) return false;
-  WireWriter writer;
-  writer.put(uint8_t{1});
-  writer.put(prove(token, TcpSide::first, challenge, hello));
-  verdict = bytes_of<sizeof(TcpVerdict)>(writer);
+  verdict = bytes_of<sizeof(TcpVerdict)>(
+      WireWriter(uint8_t{1}, prove(token, TcpSide::first, challenge, hello)));
   return true;
 }
 

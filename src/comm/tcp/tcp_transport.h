@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-/// Returns the transport of the rank at `position` of the group `ranks`, over a connection to the
-/// first rank's process. It refers to the connection and to the rank's process. `group` is the
+/// Returns the transport of this rank in the group `ranks`, over a connection to the first rank's
+/// process. It refers to the connection and to the rank's process. `group` is the
 /// group's number in the first rank's process.
 ///
 /// In the first rank's process, a thread makes each call on behalf of this rank (serve_rank()),
@@ -19,7 +19,6 @@ namespace tessera {
 /// threads. All operands go through the first rank's process. That is fast enough for agreement
 /// among ranks and for the loading of checkpoints; devices have links of their own.
 std::unique_ptr<Transport> tcp_transport(CallConnection& connection, const OtherProcess& process,
-                                         int group, std::vector<int> ranks, int position,
-                                         std::string lane);
+                                         int group, std::vector<int> ranks, std::string lane);
 
 }  // namespace tessera

@@ -73,10 +73,6 @@ void WaitBoard::watch(const std::stop_token& stop) {
   }
 }
 
-void WaitBoard::break_group(const std::string& group, const std::string& why) {
-  broken_.emplace(group, why);
-}
-
 /// Finds ranks of a group that wait in collectives of the same number, or for messages of the same
 /// number and ranks, which differ. The numbers must be the same: a rank may have ended a call, such
 /// as a broadcast, in which others still are.
@@ -103,8 +99,8 @@ void WaitBoard::find_differences() {
       };
       const auto sender = wait_of(from), receiver = wait_of(to);
       if (sender == waits.end() || receiver == waits.end()) continue;
-      break_group(group, different_messages_text(group, from, (*sender)->second.call, to,
-                                                 (*receiver)->second.call));
+      broken_.emplace(group, different_messages_text(group, from, (*sender)->second.call, to,
+                                                     (*receiver)->second.call));
       continue;
     }
     std::vector<std::string> calls;
@@ -112,7 +108,7 @@ void WaitBoard::find_differences() {
       calls.push_back(
           fmt::format("{} made {}", functions_.text(entry->first.first), entry->second.call));
     }
-    break_group(group, disagreement_text(group, calls));
+    broken_.emplace(group, disagreement_text(group, calls));
   }
 }
 
@@ -129,7 +125,8 @@ void WaitBoard::find_ended() {
       ranks.push_back(rank);
       texts.push_back(fmt::format("{} has done all of its work", functions_.text(rank)));
     }
-    if (!ranks.empty()) break_group(wait.group, ended_text(wait.call, wait.group, ranks, texts));
+    if (!ranks.empty())
+      broken_.emplace(wait.group, ended_text(wait.call, wait.group, ranks, texts));
   }
 }
 
@@ -163,7 +160,7 @@ void WaitBoard::find_late(Lock& lock) {
   for (const Key& key : late) {
     const auto found = waits_.find(key);
     if (found == waits_.end()) continue;  // the wait has ended meanwhile
-    break_group(found->second.group, late_text(key, found->second, by_rank));
+    broken_.emplace(found->second.group, late_text(key, found->second, by_rank));
   }
 }
 

@@ -82,7 +82,6 @@ class WaitBoard {
   std::string late_text(const Key& key, const Wait& wait,
                         const std::map<int, RankAnswer>& answers) const;
   bool is_in(int rank, const Wait& wait) const;
-  void break_group(const std::string& group, const std::string& why);
 
   const Functions functions_;
   std::mutex mutex_;  // guards what follows

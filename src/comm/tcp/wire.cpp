@@ -32,25 +32,14 @@ void WireWriter::append(const void* data, size_t bytes) {
   bytes_.insert(bytes_.end(), begin, begin + bytes);
 }
 
-void WireWriter::put_mark(const Fingerprint& mark) {
-  put_text(mark.name);
-  put(mark.collective);
-  put(mark.sequence);
-  put(mark.dtype);
-  put_all(std::span<const int64_t>(mark.shape.dims()));
-  put(mark.reduction);
-  put(mark.from);
-  put(mark.to);
-  put(mark.layout);
-  put(mark.layout_after);
+void WireWriter::put_one(const Fingerprint& mark) {
+  put(mark.name, mark.collective, mark.sequence, mark.dtype, mark.shape.dims(), mark.reduction,
+      mark.from, mark.to, mark.layout, mark.layout_after);
 }
 
-void WireWriter::put_layout(const PieceLayout& layout) {
-  put(layout.outer());
-  put(layout.extent());
-  put(layout.inner());
-  put(layout.ranks());
-  for (int rank = 0; rank < layout.ranks(); ++rank) put_all(layout.runs(rank));
+void WireWriter::put_one(const PieceLayout& layout) {
+  put(layout.outer(), layout.extent(), layout.inner(), layout.ranks());
+  for (int rank = 0; rank < layout.ranks(); ++rank) put(layout.runs(rank));
 }
 
 const std::byte* WireReader::next(size_t bytes) {
@@ -90,7 +79,7 @@ std::string WireReader::take_text() {
 OwnedMark WireReader::take_mark() {
   OwnedMark result{.name = take_text(), .mark = {}};
   result.mark.collective = take_word<Collective>("a collective");
-  result.mark.sequence = take<int64_t>();
+  take_into(result.mark.sequence);
   result.mark.dtype = take_enum(DType::u8, "a type of elements");
   const auto dims = take_all<int64_t>();
   if (dims.size() > Shape::kMaximumRank || !are_sizes(dims)) {
@@ -98,17 +87,13 @@ OwnedMark WireReader::take_mark() {
   }
   result.mark.shape = Shape(dims);
   result.mark.reduction = take_word<Reduction>("a reduction");
-  result.mark.from = take<int>();
-  result.mark.to = take<int>();
-  result.mark.layout = take<uint64_t>();
-  result.mark.layout_after = take<uint64_t>();
+  take_into(result.mark.from, result.mark.to, result.mark.layout, result.mark.layout_after);
   return result;
 }
 
 PieceLayout WireReader::take_layout(int ranks) {
-  const auto outer = take<int64_t>();
-  const auto extent = take<int64_t>();
-  const auto inner = take<int64_t>();
+  int64_t outer = 0, extent = 0, inner = 0;
+  take_into(outer, extent, inner);
   take_between<int>(ranks, ranks, "the ranks of a layout");
   if (!are_sizes(std::array{outer, extent, inner})) {
     throw BadMessage("a message has pieces of {} x [{}] x {} elements", outer, extent, inner);
@@ -130,8 +115,7 @@ PieceLayout WireReader::take_layout(int ranks) {
 }
 
 std::vector<std::byte> message_bytes(const WireWriter& message) {
-  WireWriter whole;
-  whole.put_all(message.bytes());
+  const WireWriter whole(message.bytes());
   return {whole.bytes().begin(), whole.bytes().end()};
 }
 

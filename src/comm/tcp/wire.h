@@ -6,9 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <ranges>
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <vector>
 
@@ -30,44 +32,66 @@ class BadMessage : public ConnectionLost {
 /// numbers of bytes, and sums of a few such numbers, fit into 64 bits.
 inline constexpr int64_t kMostElements = int64_t{1} << 48;
 
-/// A writer of a message (tcp_messages.h). It appends values as this machine has them in memory:
-/// the handshake refuses machines with another byte order. A list is preceded by its length.
-class WireWriter {
- public:
-  template <typename T>
-  requires std::is_trivially_copyable_v<T>
-  void put(const T& value) { append(&value, sizeof value); }
-  void put_text(std::string_view text) {
-    put<int64_t>(std::ssize(text));
-    append(text.data(), text.size());
-  }
-  template <typename T>
-  requires std::is_trivially_copyable_v<T>
-  void put_all(std::span<const T> values) {
-    put<int64_t>(std::ssize(values));
-    append(values.data(), values.size_bytes());
-  }
-  void put_mark(const Fingerprint& mark);
-  void put_layout(const PieceLayout& layout);
-
-  std::span<const std::byte> bytes() const { return bytes_; }
-
- private:
-  void append(const void* data, size_t bytes);
-
-  std::vector<std::byte> bytes_;
-};
-
 /// A fingerprint that owns the text of its name.
 struct OwnedMark {
   std::string name;
   Fingerprint mark;
 
-  /// Returns the fingerprint, which is valid until this object is moved or destroyed.
-  const Fingerprint& get() {
-    mark.name = name;
-    return mark;
+  /// Returns the fingerprint, which refers to the name of this object.
+  Fingerprint get() const {
+    Fingerprint result = mark;
+    result.name = name;
+    return result;
   }
+};
+
+/// A writer of a message (tcp_messages.h). It appends values as this machine has them in memory:
+/// the handshake refuses machines with another byte order. Texts and lists are preceded by their
+/// length. Times are in milliseconds.
+class WireWriter {
+ public:
+  /// Begins a message with these values.
+  template <typename... Values>
+  explicit WireWriter(const Values&... values) {
+    put(values...);
+  }
+  template <typename... Values>
+  void put(const Values&... values) {
+    (put_one(values), ...);
+  }
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  template <typename Value>
+  void put_one(const Value& value) {
+    if constexpr (std::convertible_to<Value, std::string_view>) {
+      put_list(std::span(std::string_view(value)));
+    } else if constexpr (std::ranges::contiguous_range<Value> && !kIsArray<Value>) {
+      put_list(std::span(value));
+    } else {
+      static_assert(std::integral<Value> || std::is_enum_v<Value> || kIsArray<Value>);
+      append(&value, sizeof value);
+    }
+  }
+  void put_one(std::chrono::milliseconds time) { put<int64_t>(time.count()); }
+  void put_one(const Fingerprint& mark);
+  void put_one(const OwnedMark& mark) { put(mark.get()); }
+  void put_one(const PieceLayout& layout);
+  template <typename T>
+  requires std::is_trivially_copyable_v<T>
+  void put_list(std::span<const T> values) {
+    put<int64_t>(std::ssize(values));
+    append(values.data(), values.size_bytes());
+  }
+  void append(const void* data, size_t bytes);
+
+  template <typename Value>
+  static constexpr bool kIsArray = requires {
+    std::tuple_size<Value>::value;
+  };
+
+  std::vector<std::byte> bytes_;
 };
 
 /// A reader that takes the values of a message in their order. All functions throw BadMessage if a
@@ -118,6 +142,24 @@ class WireReader {
     if (count > 0) std::memcpy(values.data(), from, count * sizeof(T));
     return values;
   }
+  /// Takes these values, one after the other.
+  template <typename... Values>
+  void take_into(Values&... values) {
+    (take_one(values), ...);
+  }
+  /// Takes the last values of the message.
+  template <typename... Values>
+  void take_last_into(Values&... values) {
+    take_into(values...);
+    require_end();
+  }
+  /// Takes the last value of the message.
+  template <typename Value>
+  Value take_last() {
+    Value value{};
+    take_last_into(value);
+    return value;
+  }
   /// Takes a fingerprint whose shape has kMostElements at most.
   OwnedMark take_mark();
   /// Takes a layout for `ranks` ranks, of kMostElements at most.
@@ -126,6 +168,16 @@ class WireReader {
   void require_end() const;
 
  private:
+  void take_one(std::integral auto& value) {
+    value = take<std::remove_reference_t<decltype(value)>>();
+  }
+  void take_one(std::string& text) { text = take_text(); }
+  void take_one(std::chrono::milliseconds& time) { time = take_wait(); }
+  void take_one(OwnedMark& mark) { mark = take_mark(); }
+  template <typename T>
+  void take_one(std::vector<T>& values) {
+    values = take_all<T>();
+  }
   [[noreturn]] static void throw_out_of_range(std::string_view name, int64_t value, int64_t least,
                                               int64_t most);
   const std::byte* next(size_t bytes);

@@ -109,9 +109,9 @@ class OwnPiece final : public MoveOperation {
   void run(const Execution& execution) const override {
     const Tensor &whole = execution.inputs[0], &piece = execution.outputs[0];
     if (execution.stream != nullptr) {
-      return copy_from_whole(*move().after, move().position, {0, move().after->outer()},
-                             dtype_size(whole.dtype()), memory_of(whole), memory_of(piece),
-                             *execution.stream);
+      return copy_piece(PieceCopy::from_whole, *move().after, move().position,
+                        {0, move().after->outer()}, dtype_size(whole.dtype()), memory_of(whole),
+                        memory_of(piece), *execution.stream);
     }
     for_bytes_of_piece(*move().after, move().position, whole.dtype(),
                        [&](int64_t in_whole, int64_t in_piece, size_t n) {
@@ -130,9 +130,9 @@ class ZerosAround final : public MoveOperation {
     const Tensor &piece = execution.inputs[0], &whole = execution.outputs[0];
     if (execution.stream != nullptr) {
       execution.stream->fill_zero(whole.address(), whole.bytes());
-      return copy_to_whole(*move().before, move().position, {0, move().before->outer()},
-                           dtype_size(whole.dtype()), memory_of(piece), memory_of(whole),
-                           *execution.stream);
+      return copy_piece(PieceCopy::to_whole, *move().before, move().position,
+                        {0, move().before->outer()}, dtype_size(whole.dtype()), memory_of(piece),
+                        memory_of(whole), *execution.stream);
     }
     whole.fill_zero();
     for_bytes_of_piece(*move().before, move().position, whole.dtype(),
