@@ -243,12 +243,16 @@ class ProcessRuns : public ::testing::Test {
     const std::vector<StepMetrics> of_b = metrics(b);
     ASSERT_EQ(std::ssize(of_a), steps);
     ASSERT_EQ(std::ssize(of_b), steps);
+    const bool same_memory =  // overlap takes some
+        std::ranges::find(other_keys, "parallel.overlap") == other_keys.end();
     for (size_t i = 0; i < of_a.size(); ++i) {
       EXPECT_EQ(of_a[i].loss, of_b[i].loss) << "step " << i + 1;
       EXPECT_EQ(of_a[i].grad_norm, of_b[i].grad_norm);
       EXPECT_EQ(of_a[i].expert_load, of_b[i].expert_load);
       EXPECT_EQ(of_a[i].tokens, of_b[i].tokens);
-      EXPECT_EQ(of_a[i].memory_bytes, of_b[i].memory_bytes);
+      if (same_memory) {
+        EXPECT_EQ(of_a[i].memory_bytes, of_b[i].memory_bytes);
+      }
     }
     const std::vector<std::string> files = names_in(saved_a);
     EXPECT_EQ(files, names_in(saved_b));
