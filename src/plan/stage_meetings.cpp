@@ -17,7 +17,12 @@ std::optional<int> StageMeetings::calls_of(const Program& program, const Node& n
     }
   }
   if (stages.size() < 2) return std::nullopt;
-  const auto [found, is_new] = numbers_.try_emplace({groups, stages, node.operation->lane()},
+  std::vector<std::vector<int>> indices;
+  for (const std::vector<Axis>& axes : groups) {
+    std::vector<int>& of_group = indices.emplace_back();
+    for (const Axis axis : axes) of_group.push_back(axis.index);
+  }
+  const auto [found, is_new] = numbers_.try_emplace({indices, stages, node.operation->lane()},
                                                     static_cast<int>(calls_.size()));
   if (is_new) calls_.push_back({.stages = stages, .arrived = {}});
   return found->second;

@@ -51,8 +51,8 @@ class StageMeetings {
     std::optional<double> first;  // when the first side posted it
     std::optional<Moves> moves;
   };
-  /// The groups' axes, the stages, and the lane.
-  using CallsKey = std::tuple<std::vector<std::vector<Axis>>, std::set<int>, Lane>;
+  /// The indices of the groups' axes, the stages, and the lane.
+  using CallsKey = std::tuple<std::vector<std::vector<int>>, std::set<int>, Lane>;
 
   std::map<CallsKey, int> numbers_;
   std::vector<Calls> calls_;
