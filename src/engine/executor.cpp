@@ -272,9 +272,8 @@ const Node& Executor::node_of(const Piece& piece, int step) const {
 }
 
 Executor::Piece Executor::begin_action(const Action& action, int frame_index) {
-  if (in_flight_.begins_frame(action, frame_index)) {
-    await(at_work_.of_frame(action.program, frame_index));
-  }
+  const auto segment = static_cast<int>(find_segment(action.program, action.segment));
+  await(at_work_.awaited_before(action.program, frame_index, segment, action.steps.begin));
   const Situation& situation = in_flight_.begin(action, frame_index);
   const auto planned = plan_.situations.find(situation);
   TESSERA_CHECK(planned != plan_.situations.end(),

@@ -181,7 +181,8 @@ void Executor::enqueue_step(const Piece& piece, int step) {
 }
 
 /// Returns the outlasting steps of earlier actions, in all frames, for which a step must wait. A
-/// graph has the waits for all of them, whichever are at work when it is launched.
+/// graph has the waits for all of them, whichever are at work when it is launched. Those of its
+/// own segment and frame are of the same micro-batch: its frame's first action has awaited others.
 std::vector<FrameStep> Executor::late_steps(const Piece& piece, int step) const {
   const auto& waits = plan_.late_waits[piece.program][piece.segment][static_cast<size_t>(step)];
   std::vector<FrameStep> result;
