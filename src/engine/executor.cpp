@@ -328,6 +328,10 @@ void Executor::run_nodes(const Piece& piece) {
     if (host_lanes_) synchronize();
     run_one_after_the_other(piece);
   }
+  if (piece.end_step == std::ssize(joins_of(piece).awaited)) {
+    await(at_work_.awaited_by_end(static_cast<int>(piece.program), static_cast<int>(piece.frame),
+                                  static_cast<int>(piece.segment)));
+  }
   if (node_seconds_) compute_clock_.join();
 }
 

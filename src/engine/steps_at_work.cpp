@@ -20,6 +20,19 @@ std::vector<StepAtWork> StepsAtWork::awaited_before(int program, int frame, int 
   return result;
 }
 
+std::vector<StepAtWork> StepsAtWork::awaited_by_end(int program, int frame,
+                                                    int segment_index) const {
+  std::vector<StepAtWork> result;
+  for (const StepAtWork which : at_work_) {
+    const OutlastingStep& of = step(which);
+    if (which.frame == frame && of.program == program && of.segment_index == segment_index &&
+        of.known_at != kNeverKnown) {
+      result.push_back(which);
+    }
+  }
+  return result;
+}
+
 std::vector<StepAtWork> StepsAtWork::awaited_by(int program, int frame, int segment_index, int step,
                                                 Lane lane) const {
   std::vector<StepAtWork> result;

@@ -38,6 +38,10 @@ class StepsAtWork {
   /// the action or a hold begins the frame.
   std::vector<StepAtWork> awaited_before(int program, int frame, int segment_index,
                                          int begin_step) const;
+  /// Returns those that the compute lane awaits at the end of a segment, because the caller may
+  /// touch their memory from then on (see Joins::at_end). Steps of the segment's earlier parts are
+  /// among them.
+  std::vector<StepAtWork> awaited_by_end(int program, int frame, int segment_index) const;
   /// Returns those that a step of another lane awaits before it begins, at least.
   std::vector<StepAtWork> awaited_by(int program, int frame, int segment_index, int step,
                                      Lane lane) const;

@@ -121,6 +121,12 @@ bool Timeline::follow(const Action& action, FramesInFlight& in_flight, StepsAtWo
     }
     steps.begin(action.program, frame, situation.segment_index, step);
   }
+  if (situation.end_step == std::ssize(nodes)) {
+    for (const StepAtWork step :
+         steps.awaited_by_end(action.program, frame, situation.segment_index)) {
+      steps.end(step);
+    }
+  }
   followed->second = steps.all();
   bool is_any_new = false;
   std::map<StepAtWork, int>& noted = occur(situation).at_work;

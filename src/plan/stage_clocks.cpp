@@ -115,6 +115,7 @@ bool StageClocks::run(const Action& action) {
     if (other >= 0) awaited.push_back({action.program, frame, segment, other});
   }
   await(awaited);
+  await_at_work(at_work_.awaited_by_end(action.program, frame, segment));
   return true;
 }
 

@@ -302,5 +302,54 @@ TEST(DeviceLanes, AFrameThatAHoldBeginsWaitsForWhatIsStillAtWorkInIt) {
   EXPECT_THAT(noted, ElementsAre(11, 12, 13, 14));
 }
 
+/// A program in two parts. The first hands over the program's output to a slow lane, and nothing of
+/// the second needs it.
+struct SlowOutput {
+  std::atomic<bool> go = false;
+  Lanes lanes;
+  Value sent = lanes.copy(Lane::exchanges, lanes.x, 10, &go);
+  std::vector<ListEntry> parts{Action{.steps = {.begin = 0, .end = 2}},
+                               Action{.steps = {.begin = 2}}};
+
+  SlowOutput() {
+    const Value made = lanes.copy(Lane::compute, lanes.x, 1);
+    lanes.copy(Lane::compute, made, 1);
+    lanes.builder.output(sent);
+  }
+};
+
+/// What is sent after the segment is in the compute lane's order, as messages between stages are.
+TEST(DeviceLanes, TheEndOfASegmentWaitsForOutputsOfItsEarlierParts) {
+  SlowOutput slow;
+  Runtime runtime = emulated_runtime();
+  Executor executor({&slow.lanes.program}, slow.parts, runtime);
+  std::vector<float> sent;
+  for (const float first : {1.0F, 2.0F, 3.0F}) {
+    slow.go = false;
+    const std::vector<float> x(4, first);
+    executor.write(std::as_bytes(std::span(x)), executor.tensor(slow.lanes.x));
+    for (const ListEntry& part : slow.parts) executor.run(std::get<Action>(part));
+    const auto* const output = executor.tensor(slow.sent).pointer<float>();
+    executor.stream()->enqueue([&sent, output] { sent.push_back(*output); });
+    const SetLater later(slow.go);
+    executor.stream()->synchronize();
+  }
+  EXPECT_THAT(sent, ElementsAre(11, 12, 13));
+}
+
+TEST(MemoryPlan, HasNothingAtWorkThatTheEndOfASegmentHasAwaited) {
+  const SlowOutput slow;
+  Lanes after;
+  after.builder.output(after.copy(Lane::compute, after.x, 1));
+  const Program* const programs[] = {&slow.lanes.program, &after.program};
+  std::vector<ListEntry> list = slow.parts;
+  list.emplace_back(Action{.program = 1});
+  const MemoryPlan plan = plan_memory(programs, list, host_target(1));
+  ASSERT_EQ(plan.outlasting.size(), 1U);
+  for (const auto& [situation, at_work] : plan.situations) {
+    EXPECT_EQ(at_work.size(), situation.begin_step == 0 ? 0U : 1U);
+  }
+}
+
 }  // namespace
 }  // namespace tessera
