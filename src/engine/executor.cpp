@@ -69,18 +69,24 @@ Executor::Executor(std::vector<const Program*> programs, std::span<const Action>
     : Executor(programs, plan_memory(programs, actions, runtime.target(), given), runtime, given) {}
 
 Executor::~Executor() {
-  if (host_lanes_ && std::uncaught_exceptions() == 0 && !host_lanes_->is_abandoned()) {
-    try {
-      host_lanes_->await_all();  // other ranks need what is at work
-    } catch (...) {              // a destructor must not throw; synchronize() reports it
-      host_lanes_->abandon();
-    }
-  }
+  if (host_lanes_) end_host_lanes();
   host_lanes_.reset();
   if (!lanes_) return;
   try {
     runtime_.accelerator()->synchronize();
   } catch (...) {  // a destructor must not throw; synchronize() and Snapshot::wait() report it
+    return;
+  }
+}
+
+void Executor::end_host_lanes() const noexcept {
+  if (host_lanes_->is_abandoned()) return;
+  const bool is_unwinding = std::uncaught_exceptions() > 0;
+  try {
+    abandon_on_error([&] {  // other ranks need what is at work
+      is_unwinding ? host_lanes_->throw_if_failed() : host_lanes_->await_all();
+    });
+  } catch (...) {  // a destructor must not throw; synchronize() reports it
     return;
   }
 }
