@@ -265,6 +265,11 @@ void Executor::synchronize() {
   at_work_.end_all();
 }
 
+void Executor::give_up_frames() {
+  synchronize();
+  in_flight_.give_up();
+}
+
 Executor::Piece Executor::piece_of(const Situation& situation) {
   return {.program = static_cast<size_t>(situation.program),
           .frame = static_cast<size_t>(situation.frame),

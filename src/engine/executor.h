@@ -107,6 +107,10 @@ class Executor {
   /// Waits until all work of all lanes is done. Throws Error if some of it failed.
   void synchronize();
 
+  /// Gives up the frames in flight and what is held, once all work is done: a list may begin anew.
+  /// Throws Error as synchronize() does.
+  void give_up_frames();
+
   Runtime& runtime() const { return runtime_; }
   /// Returns the stream of the compute lane; null on the processor.
   Stream* stream() { return lanes_ ? &lanes_->compute() : nullptr; }

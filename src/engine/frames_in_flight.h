@@ -38,6 +38,9 @@ class FramesInFlight {
   /// output that is in memory, is held twice, or is not held.
   std::optional<Situation> follow(const Hold& hold, int frame);
 
+  /// Forgets all frames, and what is held: a list begins anew.
+  void give_up();
+
   /// Throws InternalError if a value is still held.
   void expect_nothing_held() const;
 

@@ -236,6 +236,7 @@ std::string TrainingStep::find_non_finite(std::span<const Batch> micro_batches,
                                                                  : backward;
     action_order = actions_of_micro_batch * micro_batch + in_passes;
   };
+  executor_.give_up_frames();  // a device may have begun the sums of the next step
   executor_.set_finite_check(&check);
   // Starts from zero gradients: a device may have added those of the next step.
   forward_backward(micro_batches);
