@@ -270,6 +270,15 @@ void Executor::give_up_frames() {
   in_flight_.give_up();
 }
 
+void Executor::abandon_work() {
+  if (host_lanes_) {
+    host_lanes_->abandon();
+    host_lanes_->begin();
+    at_work_.end_all();
+  }
+  in_flight_.give_up();
+}
+
 Executor::Piece Executor::piece_of(const Situation& situation) {
   return {.program = static_cast<size_t>(situation.program),
           .frame = static_cast<size_t>(situation.frame),

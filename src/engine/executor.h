@@ -110,6 +110,10 @@ class Executor {
   /// Gives up the frames in flight and what is held, once all work is done: a list may begin anew.
   /// Throws Error as synchronize() does.
   void give_up_frames();
+  /// Does so after an error has ended the work of all ranks (RankGroups::end_work()), which may have
+  /// left this rank's lanes with steps that cannot be done. On the processor, steps that have not
+  /// begun are left out, and the errors of others are forgotten. An accelerator's work goes on.
+  void abandon_work();
 
   Runtime& runtime() const { return runtime_; }
   /// Returns the stream of the compute lane; null on the processor.
