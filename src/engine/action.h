@@ -103,12 +103,16 @@ struct Joins {
 /// after all earlier nodes of the compute lane.
 Joins find_joins(const Program& program, std::span<const int> nodes);
 
+inline constexpr int kNeverKnown = std::numeric_limits<int>::max();
+
 /// A step that may be at work when its action has ended.
 struct OutlastingStep {
   int program = 0;
   int segment_index = 0;  ///< in ProgramMemory::order
   int step = 0;
-  int known_at = 0;  ///< the first step of its segment that knows it to be done; there may be none
+  /// The first step of its segment that knows it to be done, or the number of its steps if the end
+  /// of the segment awaits it; kNeverKnown if neither does.
+  int known_at = 0;
   Lane lane = Lane::reductions;
 };
 

@@ -69,18 +69,24 @@ Executor::Executor(std::vector<const Program*> programs, std::span<const Action>
     : Executor(programs, plan_memory(programs, actions, runtime.target(), given), runtime, given) {}
 
 Executor::~Executor() {
-  if (host_lanes_ && std::uncaught_exceptions() == 0 && !host_lanes_->is_abandoned()) {
-    try {
-      host_lanes_->await_all();  // other ranks need what is at work
-    } catch (...) {              // a destructor must not throw; synchronize() reports it
-      host_lanes_->abandon();
-    }
-  }
+  if (host_lanes_) end_host_lanes();
   host_lanes_.reset();
   if (!lanes_) return;
   try {
     runtime_.accelerator()->synchronize();
   } catch (...) {  // a destructor must not throw; synchronize() and Snapshot::wait() report it
+    return;
+  }
+}
+
+void Executor::end_host_lanes() const noexcept {
+  if (host_lanes_->is_abandoned()) return;
+  const bool is_unwinding = std::uncaught_exceptions() > 0;
+  try {
+    abandon_on_error([&] {  // other ranks need what is at work
+      is_unwinding ? host_lanes_->throw_if_failed() : host_lanes_->await_all();
+    });
+  } catch (...) {  // a destructor must not throw; synchronize() reports it
     return;
   }
 }
@@ -259,6 +265,20 @@ void Executor::synchronize() {
   at_work_.end_all();
 }
 
+void Executor::give_up_frames() {
+  synchronize();
+  in_flight_.give_up();
+}
+
+void Executor::abandon_work() {
+  if (host_lanes_) {
+    host_lanes_->abandon();
+    host_lanes_->begin();
+    at_work_.end_all();
+  }
+  in_flight_.give_up();
+}
+
 Executor::Piece Executor::piece_of(const Situation& situation) {
   return {.program = static_cast<size_t>(situation.program),
           .frame = static_cast<size_t>(situation.frame),
@@ -272,9 +292,8 @@ const Node& Executor::node_of(const Piece& piece, int step) const {
 }
 
 Executor::Piece Executor::begin_action(const Action& action, int frame_index) {
-  if (in_flight_.begins_frame(action, frame_index)) {
-    await(at_work_.of_frame(action.program, frame_index));
-  }
+  const auto segment = static_cast<int>(find_segment(action.program, action.segment));
+  await(at_work_.awaited_before(action.program, frame_index, segment, action.steps.begin));
   const Situation& situation = in_flight_.begin(action, frame_index);
   const auto planned = plan_.situations.find(situation);
   TESSERA_CHECK(planned != plan_.situations.end(),
@@ -328,6 +347,10 @@ void Executor::run_nodes(const Piece& piece) {
   } else {
     if (host_lanes_) synchronize();
     run_one_after_the_other(piece);
+  }
+  if (piece.end_step == std::ssize(joins_of(piece).awaited)) {
+    await(at_work_.awaited_by_end(static_cast<int>(piece.program), static_cast<int>(piece.frame),
+                                  static_cast<int>(piece.segment)));
   }
   if (node_seconds_) compute_clock_.join();
 }

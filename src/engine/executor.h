@@ -48,7 +48,8 @@ class Executor {
            const GivenTensors& given = {});
   /// Waits for an accelerator and for other lanes: they may still use the memory that is freed
   /// here, and other ranks need what the lanes do. After an error, lanes leave out what has not
-  /// begun.
+  /// begun. If the error is that of a lane and comes out here, this ends the work of all ranks as
+  /// run() does.
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -85,7 +86,7 @@ class Executor {
 
   /// Returns the tensor of a program's value in a micro-batch's frame. Its contents are valid while
   /// the value is live in the plan (see plan_memory()). On the processor this waits for steps that
-  /// are at work on it.
+  /// are at work on it. If they fail, it ends the work of all ranks as run() does.
   const Tensor& tensor(Value value, int program = 0, int micro_batch = 0) const;
   /// Returns the tensor of the value of that name. Throws InternalError if there is none.
   const Tensor& tensor(std::string_view name, int program = 0, int micro_batch = 0) const;
@@ -105,6 +106,14 @@ class Executor {
   Snapshot read(std::span<const Tensor> tensors);
   /// Waits until all work of all lanes is done. Throws Error if some of it failed.
   void synchronize();
+
+  /// Gives up the frames in flight and what is held, once all work is done: a list may begin anew.
+  /// Throws Error as synchronize() does.
+  void give_up_frames();
+  /// Does so after an error has ended the work of all ranks (RankGroups::end_work()), which may have
+  /// left this rank's lanes with steps that cannot be done. On the processor, steps that have not
+  /// begun are left out, and the errors of others are forgotten. An accelerator's work goes on.
+  void abandon_work();
 
   Runtime& runtime() const { return runtime_; }
   /// Returns the stream of the compute lane; null on the processor.
@@ -217,6 +226,8 @@ class Executor {
   HostLanes::Numbers numbers_of(std::span<const StepAtWork> steps) const;
   void follow_step_at_work(const Piece& piece, int step, std::span<const StepAtWork> awaited);
   bool uses_graphs() const;
+  /// Before the lanes are destroyed: awaits them, or abandons them after an error.
+  void end_host_lanes() const noexcept;
   /// Makes the threads of lanes that have something to run beside the compute lane.
   void make_host_lanes();
   /// Returns whether lanes work at the same time on the processor. Checks and observers need each
@@ -229,10 +240,10 @@ class Executor {
   void enqueue_step(const Piece& piece, int step);
   std::vector<FrameStep> late_steps(const Piece& piece, int step) const;
   /// After an error: lets the other ranks know if they would wait for what the lanes do.
-  void abandon_host_lanes(const char* why) noexcept;
+  void abandon_host_lanes(const char* why) const noexcept;
   /// Calls work(), and abandon_host_lanes() if it throws.
   template <typename Work>
-  void abandon_on_error(Work&& work) {
+  void abandon_on_error(Work&& work) const {
     try {
       work();
     } catch (const std::exception& error) {

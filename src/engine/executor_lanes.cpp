@@ -72,7 +72,8 @@ void Executor::await_users_of(const Tensor& tensor) {
 }
 
 void Executor::wait_for_users_of(const Tensor& tensor) const {
-  if (!at_work_.all().empty()) host_lanes_->await(numbers_of(users_of(tensor)));
+  if (at_work_.all().empty()) return;
+  abandon_on_error([&] { host_lanes_->await(numbers_of(users_of(tensor))); });
 }
 
 bool Executor::outlasts(const Piece& piece, int step) const {
@@ -181,7 +182,8 @@ void Executor::enqueue_step(const Piece& piece, int step) {
 }
 
 /// Returns the outlasting steps of earlier actions, in all frames, for which a step must wait. A
-/// graph has the waits for all of them, whichever are at work when it is launched.
+/// graph has the waits for all of them, whichever are at work when it is launched. Those of its
+/// own segment and frame are of the same micro-batch: its frame's first action has awaited others.
 std::vector<FrameStep> Executor::late_steps(const Piece& piece, int step) const {
   const auto& waits = plan_.late_waits[piece.program][piece.segment][static_cast<size_t>(step)];
   std::vector<FrameStep> result;
@@ -200,7 +202,7 @@ std::vector<FrameStep> Executor::late_steps(const Piece& piece, int step) const 
   return result;
 }
 
-void Executor::abandon_host_lanes(const char* why) noexcept {
+void Executor::abandon_host_lanes(const char* why) const noexcept {
   // Other ranks may wait for what this rank does not do any more, and a lane for these ranks.
   if (host_lanes_->abandon() && runtime_.has_groups()) runtime_.groups().end_work(why);
 }

@@ -196,6 +196,12 @@ void FramesInFlight::end_hold(const Hold& hold, FrameKey key, Value value) {
   if (is_done && !holds_values_of(key)) frames_.erase(frame);
 }
 
+void FramesInFlight::give_up() {
+  frames_.clear();
+  held_.clear();
+  readable_.reset();
+}
+
 void FramesInFlight::expect_nothing_held() const {
   for (const auto& [value, state] : held_) {
     TESSERA_CHECK(state == HoldState::arrived, "the hold of {} of program {} does not end",

@@ -26,8 +26,6 @@ class FramesInFlight {
   FramesInFlight(std::span<const Program* const> programs, std::span<const ProgramMemory> memory)
       : programs_(programs), memory_(memory) {}
 
-  /// Returns whether an action begins a frame, for the first time or anew.
-  bool begins_frame(const Action& action, int frame) const;
   /// Begins an action in a frame and returns its situation, until the next call. The frame's first
   /// steps may come again: the frame then begins anew. Throws InternalError if the steps do not
   /// follow those before them, or if one of their segment's inputs is still held.
@@ -39,6 +37,9 @@ class FramesInFlight {
   /// take memory. Throws InternalError if a value is neither an input that is not used yet nor an
   /// output that is in memory, is held twice, or is not held.
   std::optional<Situation> follow(const Hold& hold, int frame);
+
+  /// Forgets all frames, and what is held: a list begins anew.
+  void give_up();
 
   /// Throws InternalError if a value is still held.
   void expect_nothing_held() const;
@@ -66,6 +67,9 @@ class FramesInFlight {
   const ProgramMemory& memory(int program) const { return memory_[static_cast<size_t>(program)]; }
   /// Returns the name of a program's value.
   const std::string& name(int program, int value) const;
+  /// Returns whether an action begins a frame, for the first time or anew. It does not if a hold
+  /// has begun the frame.
+  bool begins_frame(const Action& action, int frame) const;
   /// Ends what the frame has from an earlier run.
   void begin_anew(FrameKey key);
   bool holds_values_of(FrameKey key) const;

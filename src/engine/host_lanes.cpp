@@ -109,6 +109,11 @@ void HostLanes::await_all() {
   wait_until([&] { return are_all_done(); });
 }
 
+void HostLanes::throw_if_failed() const {
+  const std::scoped_lock lock(mutex_);
+  if (error_) std::rethrow_exception(error_);
+}
+
 bool HostLanes::abandon() noexcept {
   const std::scoped_lock lock(mutex_);
   is_abandoned_ = true;

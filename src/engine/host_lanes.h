@@ -68,6 +68,8 @@ class HostLanes {
   int64_t note_done(Lane lane);
   /// Waits for all steps, as await() does.
   void await_all();
+  /// Throws the error of the first step that failed, if one has.
+  void throw_if_failed() const;
   /// Gives up after an error: leaves out the steps that have not begun. Returns whether a step
   /// still runs.
   bool abandon() noexcept;

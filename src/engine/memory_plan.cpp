@@ -16,7 +16,6 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <limits>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -189,7 +188,7 @@ class Planner {
           {.program = program,
            .segment_index = segment,
            .step = step,
-           .known_at = outlasts_segment ? std::numeric_limits<int>::max() : known_at,
+           .known_at = outlasts_segment ? kNeverKnown : known_at,
            .lane = lane_of(static_cast<size_t>(program), static_cast<size_t>(segment), step)});
     }
     return result;

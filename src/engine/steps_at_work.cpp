@@ -10,10 +10,25 @@ StepsAtWork::StepsAtWork(std::span<const OutlastingStep> steps, const LateWaits&
   }
 }
 
-std::vector<StepAtWork> StepsAtWork::of_frame(int program, int frame) const {
+std::vector<StepAtWork> StepsAtWork::awaited_before(int program, int frame, int segment_index,
+                                                    int begin_step) const {
   std::vector<StepAtWork> result;
+  if (segment_index > 0 || begin_step > 0) return result;
   for (const StepAtWork which : at_work_) {
     if (which.frame == frame && step(which).program == program) result.push_back(which);
+  }
+  return result;
+}
+
+std::vector<StepAtWork> StepsAtWork::awaited_by_end(int program, int frame,
+                                                    int segment_index) const {
+  std::vector<StepAtWork> result;
+  for (const StepAtWork which : at_work_) {
+    const OutlastingStep& of = step(which);
+    if (which.frame == frame && of.program == program && of.segment_index == segment_index &&
+        of.known_at != kNeverKnown) {
+      result.push_back(which);
+    }
   }
   return result;
 }

@@ -33,8 +33,15 @@ class StepsAtWork {
     return steps_[static_cast<size_t>(which.outlasting)];
   }
 
-  /// Returns those of a frame of a program. They are awaited before the frame begins anew.
-  std::vector<StepAtWork> of_frame(int program, int frame) const;
+  /// Returns those that are awaited before an action begins at this step: if it is the first one of
+  /// its frame, all that an earlier micro-batch has left at work there. It does not matter whether
+  /// the action or a hold begins the frame.
+  std::vector<StepAtWork> awaited_before(int program, int frame, int segment_index,
+                                         int begin_step) const;
+  /// Returns those that the compute lane awaits at the end of a segment, because the caller may
+  /// touch their memory from then on (see Joins::at_end). Steps of the segment's earlier parts are
+  /// among them.
+  std::vector<StepAtWork> awaited_by_end(int program, int frame, int segment_index) const;
   /// Returns those that a step of another lane awaits before it begins, at least.
   std::vector<StepAtWork> awaited_by(int program, int frame, int segment_index, int step,
                                      Lane lane) const;

@@ -86,10 +86,11 @@ bool Timeline::note_steps_at_work(std::span<const ListEntry> list, StepsAtWork& 
 
 bool Timeline::follow(const Action& action, FramesInFlight& in_flight, StepsAtWork& steps) {
   const int frame = frame_of(action.program, action.micro_batch);
-  if (in_flight.begins_frame(action, frame)) {
-    for (const StepAtWork step : steps.of_frame(action.program, frame)) steps.end(step);
-  }
   const Situation situation = in_flight.begin(action, frame);
+  for (const StepAtWork step : steps.awaited_before(
+           action.program, frame, situation.segment_index, situation.begin_step)) {
+    steps.end(step);
+  }
   in_flight.end(action, frame);
   const auto [followed, is_new_course] = followed_.try_emplace({situation, steps.all()});
   if (!is_new_course) {
@@ -119,6 +120,12 @@ bool Timeline::follow(const Action& action, FramesInFlight& in_flight, StepsAtWo
       }
     }
     steps.begin(action.program, frame, situation.segment_index, step);
+  }
+  if (situation.end_step == std::ssize(nodes)) {
+    for (const StepAtWork step :
+         steps.awaited_by_end(action.program, frame, situation.segment_index)) {
+      steps.end(step);
+    }
   }
   followed->second = steps.all();
   bool is_any_new = false;

@@ -100,9 +100,7 @@ bool StageClocks::run(const Action& action) {
   const int end = std::min(action.steps.end, steps);
   if (!next_step_) {
     next_step_ = action.steps.begin;
-    if (segment == 0 && action.steps.begin == 0) {
-      await_at_work(at_work_.of_frame(action.program, frame));
-    }
+    await_at_work(at_work_.awaited_before(action.program, frame, segment, action.steps.begin));
   }
   for (int& step = *next_step_; step < end; ++step) {
     if (!run({action.program, frame, segment, step}, joins.awaited[static_cast<size_t>(step)])) {
@@ -117,6 +115,7 @@ bool StageClocks::run(const Action& action) {
     if (other >= 0) awaited.push_back({action.program, frame, segment, other});
   }
   await(awaited);
+  await_at_work(at_work_.awaited_by_end(action.program, frame, segment));
   return true;
 }
 

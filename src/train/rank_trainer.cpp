@@ -187,10 +187,18 @@ void RankTrainer::watch_inputs(int64_t step) {
 /// copies of an input differ, it ends and saves nothing.
 void RankTrainer::forward_backward(std::span<const Batch> batches) {
   if (!control_.several()) return step_->forward_backward(batches);
-  const auto failure = control_.attempt_work([&] { step_->forward_backward(batches); });
+  const auto failure = attempt_work([&] { step_->forward_backward(batches); });
   if (failure) unequal_ = control_.any_text(unequal_);
   if (unequal_) throw Error("{}", *unequal_);
   if (failure) end_before_step(*failure);
+}
+
+/// Runs an action as RankControl::attempt_work() does. If it fails on a rank, the lanes of others
+/// may be at work beside it: they are abandoned on all ranks, so that the state can be saved.
+std::optional<std::string> RankTrainer::attempt_work(const std::function<void()>& action) {
+  std::optional<std::string> failure = control_.attempt_work(action);
+  if (failure) executor_.abandon_work();
+  return failure;
 }
 
 /// Ends the run before a step that cannot be computed, after saving the state before it.
@@ -321,7 +329,7 @@ void RankTrainer::evaluate(StepMetrics& metrics) {
   if (!evaluates_after(metrics.step)) return;
   std::optional<SourcesEvaluation> evaluation;
   const auto attempt = [&](auto&& action) {
-    const std::optional<std::string> failure = control_.attempt_work(action);
+    const std::optional<std::string> failure = attempt_work(action);
     if (!failure) return true;
     ending_ = fmt::format("{}; the held-out loss of step {} is lost", *failure, metrics.step);
     return false;

@@ -57,6 +57,7 @@ class RankTrainer {
   void issue(int64_t step, Trace* trace);
   void watch_inputs(int64_t step);
   void forward_backward(std::span<const Batch> batches);
+  std::optional<std::string> attempt_work(const std::function<void()>& action);
   [[noreturn]] void end_before_step(const std::string& failure);
   void finish_step();
   void agree(TrainReport& report);

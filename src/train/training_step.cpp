@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 #include "base/words.h"
@@ -236,9 +237,13 @@ std::string TrainingStep::find_non_finite(std::span<const Batch> micro_batches,
                                                                  : backward;
     action_order = actions_of_micro_batch * micro_batch + in_passes;
   };
+  executor_.give_up_frames();  // a device may have begun the sums of the next step
   executor_.set_finite_check(&check);
+  // A sum over the ranks would spread what is not finite to all of them.
+  const bool begins_sums = std::exchange(begins_sums_, false);
   // Starts from zero gradients: a device may have added those of the next step.
   forward_backward(micro_batches);
+  begins_sums_ = begins_sums;
   executor_.set_finite_check(nullptr);
   before_action_ = {};
   end_action();

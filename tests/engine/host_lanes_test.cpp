@@ -1,6 +1,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <future>
 #include <set>
 #include <string>
@@ -211,6 +212,66 @@ TEST(HostLanes, AnErrorOfComputingWakesTheLaneThatWaitsForOtherRanks) {
   });
   EXPECT_THAT(errors[0], HasSubstr("out of range"));
   EXPECT_THAT(errors[1], AllOf(HasSubstr("rank 0"), HasSubstr("out of range")));
+}
+
+/// The lanes of rank 0 go on when its action has ended: one fails, and the other waits for a sum that
+/// rank 1 never begins, because it waits for another one. Calls use(executor, failed) on rank 0 with
+/// the result of the lane that fails, and destroys its executor. Returns the error of rank 1.
+std::string error_of_other_rank(const std::function<void(Executor&, Value)>& use) {
+  const Mesh mesh({.tensor = 2});
+  World world(2, std::chrono::seconds(20));
+  std::string error;
+  run_mesh(world, mesh, [&](RankGroups& groups) {
+    const bool is_first = groups.rank() == 0;
+    Program program(mesh, groups.rank());
+    Builder builder(program);
+    const Value x = builder.input("x", {{1}, DType::f32, {}});
+    const Value made = builder.apply_single(std::make_shared<LaneStep>(Lane::compute), {x});
+    Flag begun;
+    const Value sum = builder.apply_single(
+        std::make_shared<LaneSum>(is_first ? Lane::reductions : Lane::exchanges,
+                                  std::vector{mesh.tensor()}, 2, "sum", false, begun.set()),
+        {made});
+    Value failed;
+    if (is_first) {
+      const auto fail = [&] {
+        begun.wait()();
+        throw Error("the link is down");
+      };
+      failed =
+          builder.apply_single(std::make_shared<LaneStep>(Lane::exchanges, 0.0F, fail), {made});
+    }
+    builder.output(
+        builder.apply_single(std::make_shared<LaneStep>(Lane::compute), {is_first ? made : sum}));
+    Runtime runtime(host_target(1));
+    runtime.join(groups);
+    {
+      Executor executor({&program}, std::array{testing::kWholeProgram}, runtime);
+      executor.tensor(x).data<float>()[0] = 1;
+      executor.join_groups();
+      groups.world(kControlLane).barrier("begin");
+      if (is_first) {
+        executor.run(testing::kWholeProgram);
+        use(executor, failed);
+      } else {
+        error = error_of([&] { executor.run(testing::kWholeProgram); });
+      }
+    }
+    groups.world(kControlLane).barrier("end");
+  });
+  return error;
+}
+
+TEST(HostLanes, ALanesErrorWakesOtherRanksWhereverItComesOut) {
+  const auto is_named = AllOf(HasSubstr("rank 0"), HasSubstr("the link is down"));
+  EXPECT_THAT(error_of_other_rank([](Executor& executor, Value failed) {
+                EXPECT_THAT(error_of([&] { executor.tensor(failed); }),
+                            HasSubstr("the link is down"));
+              }),
+              is_named)
+      << "when its result is read";
+  EXPECT_THAT(error_of_other_rank([](Executor&, Value) {}), is_named)
+      << "when the executor is destroyed";
 }
 
 TEST(HostLanes, ATraceHasTheTimesOfEachLane) {

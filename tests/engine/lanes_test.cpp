@@ -1,19 +1,24 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
+#include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "device/emulated_accelerator.h"
 #include "engine/action.h"
 #include "engine/executor.h"
+#include "engine/lane_operations.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/host_target.h"
 #include "program/builder.h"
+#include "support/run_program.h"
 #include "support/whole_labels.h"
 
 namespace tessera {
 namespace {
+
+using ::testing::ElementsAre;
 
 /// Copies its first input, adding `sum` to each element. It may wait for a flag first, and may set
 /// one at its end.
@@ -63,6 +68,24 @@ class AddInto final : public Operation {
   Cost cost(std::span<const Spec>, std::span<const Spec>) const override { return {}; }
   std::vector<int> updated_inputs() const override { return {0}; }
   void run(const Execution&) const override {}
+};
+
+/// Notes the first element of its input, on the network's lane, once a flag is set.
+class Note final : public testing::LaneOperation {
+ public:
+  Note(std::vector<float>& noted, std::atomic<bool>& waits_for)
+      : LaneOperation("note", Lane::reductions), noted_(noted), waits_for_(waits_for) {}
+  void run(const Execution& execution) const override {
+    auto* const from = execution.inputs[0].pointer<float>();
+    execution.stream->enqueue([=, this] {
+      while (!waits_for_) std::this_thread::yield();
+      noted_.push_back(*from);
+    });
+  }
+
+ private:
+  std::vector<float>& noted_;
+  std::atomic<bool>& waits_for_;
 };
 
 struct Lanes {
@@ -160,12 +183,14 @@ TEST(Joins, NothingIsComputedInPlaceOfWhatTheNetworkStillReads) {
   EXPECT_NE(offsets[static_cast<size_t>(scaled.id)], offsets[static_cast<size_t>(made.id)]);
 }
 
+Runtime emulated_runtime() {
+  return testing::make_runtime(host_target(1), testing::Emulation{.lanes = 32});
+}
+
 /// Runs a program on the emulated device and returns its outputs for x = 1, 2, 3, 4. Its steps wait
 /// for each other's flags, which no kernel of a GPU could.
 std::vector<std::vector<float>> run_lanes(const Lanes& lanes) {
-  Target target = host_target(1);
-  target.device = Device::emulated;
-  Runtime runtime(target);
+  Runtime runtime = emulated_runtime();
   constexpr Action kWhole[] = {{.segment = Segment::whole}};
   Executor executor({&lanes.program}, kWhole, runtime);
   const std::vector<float> x{1, 2, 3, 4};
@@ -234,6 +259,96 @@ TEST(DeviceLanes, MemoryThatTheNetworkReadsIsNotGivenAwayBeforeItIsDone) {
     EXPECT_NE(memory.workspaces[0][step], sending) << "the network's workspace";
   }
   EXPECT_EQ(run_lanes(lanes)[0], (std::vector<float>{112, 113, 114, 115}));
+}
+
+/// Sets a flag after a while, when whoever does not wait for it has long gone on.
+class SetLater {
+ public:
+  explicit SetLater(std::atomic<bool>& flag)
+      : thread_([&flag] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(50));
+          flag = true;
+        }) {}
+  ~SetLater() { thread_.join(); }
+  SetLater(const SetLater&) = delete;
+  SetLater& operator=(const SetLater&) = delete;
+
+ private:
+  std::thread thread_;
+};
+
+/// As a pipeline's stages have it, whose frames begin with a posted receive.
+TEST(DeviceLanes, AFrameThatAHoldBeginsWaitsForWhatIsStillAtWorkInIt) {
+  std::atomic<bool> go = false;
+  std::vector<float> noted;
+  Lanes lanes;
+  const Value made = lanes.copy(Lane::compute, lanes.x, 10);
+  lanes.builder.apply_single(std::make_shared<Note>(noted, go), {made});
+  const Hold receive{.values = {lanes.x}, .begins = true};
+  const Hold arrival{.values = {lanes.x}, .begins = false};
+  const std::vector<ListEntry> list{receive, arrival, testing::kWholeProgram,
+                                    receive, arrival, testing::kWholeProgram};
+  Runtime runtime = emulated_runtime();
+  Executor executor({&lanes.program}, list, runtime);
+  for (const float first : {1.0F, 2.0F, 3.0F, 4.0F}) {
+    const std::vector<float> x(4, first);
+    executor.hold(receive);
+    executor.write(std::as_bytes(std::span(x)), executor.tensor(lanes.x));
+    executor.hold(arrival);
+    executor.run(testing::kWholeProgram);
+  }
+  const SetLater later(go);
+  executor.synchronize();
+  EXPECT_THAT(noted, ElementsAre(11, 12, 13, 14));
+}
+
+/// A program in two parts. The first hands over the program's output to a slow lane, and nothing of
+/// the second needs it.
+struct SlowOutput {
+  std::atomic<bool> go = false;
+  Lanes lanes;
+  Value sent = lanes.copy(Lane::exchanges, lanes.x, 10, &go);
+  std::vector<ListEntry> parts{Action{.steps = {.begin = 0, .end = 2}},
+                               Action{.steps = {.begin = 2}}};
+
+  SlowOutput() {
+    const Value made = lanes.copy(Lane::compute, lanes.x, 1);
+    lanes.copy(Lane::compute, made, 1);
+    lanes.builder.output(sent);
+  }
+};
+
+/// What is sent after the segment is in the compute lane's order, as messages between stages are.
+TEST(DeviceLanes, TheEndOfASegmentWaitsForOutputsOfItsEarlierParts) {
+  SlowOutput slow;
+  Runtime runtime = emulated_runtime();
+  Executor executor({&slow.lanes.program}, slow.parts, runtime);
+  std::vector<float> sent;
+  for (const float first : {1.0F, 2.0F, 3.0F}) {
+    slow.go = false;
+    const std::vector<float> x(4, first);
+    executor.write(std::as_bytes(std::span(x)), executor.tensor(slow.lanes.x));
+    for (const ListEntry& part : slow.parts) executor.run(std::get<Action>(part));
+    const auto* const output = executor.tensor(slow.sent).pointer<float>();
+    executor.stream()->enqueue([&sent, output] { sent.push_back(*output); });
+    const SetLater later(slow.go);
+    executor.stream()->synchronize();
+  }
+  EXPECT_THAT(sent, ElementsAre(11, 12, 13));
+}
+
+TEST(MemoryPlan, HasNothingAtWorkThatTheEndOfASegmentHasAwaited) {
+  const SlowOutput slow;
+  Lanes after;
+  after.builder.output(after.copy(Lane::compute, after.x, 1));
+  const Program* const programs[] = {&slow.lanes.program, &after.program};
+  std::vector<ListEntry> list = slow.parts;
+  list.emplace_back(Action{.program = 1});
+  const MemoryPlan plan = plan_memory(programs, list, host_target(1));
+  ASSERT_EQ(plan.outlasting.size(), 1U);
+  for (const auto& [situation, at_work] : plan.situations) {
+    EXPECT_EQ(at_work.size(), situation.begin_step == 0 ? 0U : 1U);
+  }
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ class RandomLanes {
   }
 
   void write() {
-    for (int i = 0; i < 3; ++i) {
+    for (size_t i = 0; i < kInputs; ++i) {
       values_.push_back(builder_.input(fmt::format("x{}", i), kSpec));
       states_.push_back(builder_.state(fmt::format("s{}", i), kSpec));
     }
@@ -55,9 +55,10 @@ class RandomLanes {
       sum(lane, sums_[lane][next[lane]++]);
     }
     for (int i = 0; i < 3; ++i) compute();
-    for (const size_t back : {size_t{1}, size_t{2}}) {
-      builder_.output(values_[values_.size() - back]);
-    }
+    // The last value, and one that may have been made long before the end, on any lane.
+    const size_t others = values_.size() - 1 - kInputs;
+    if (others > 0) builder_.output(values_[kInputs + own_() % others]);
+    builder_.output(values_.back());
   }
 
  private:
@@ -103,6 +104,7 @@ class RandomLanes {
     if (!in_place) values_.push_back(made[0]);
   }
 
+  static constexpr size_t kInputs = 3;
   inline static const Spec kSpec{{24}, DType::f32, {}};
 
   Builder& builder_;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -30,8 +32,24 @@ inline void give(const Program& program, Executor& executor, int action, int num
       const int64_t drawn = static_cast<int64_t>(id) * 31 + i * 7 + program.rank() * 13 + action;
       numbers.push_back(static_cast<float>(drawn % 97 - 48));
     }
-    upload(std::as_bytes(std::span(numbers)), tensor);
+    executor.write(std::as_bytes(std::span(numbers)), tensor);
   }
+}
+
+/// Returns a tensor's numbers as a message has them that is sent now: when the compute lane has done
+/// all that it was given, whether or not other lanes have.
+inline std::vector<float> sent_numbers(Executor& executor, const Tensor& tensor) {
+  std::vector<float> numbers(static_cast<size_t>(tensor.elements()));
+  const auto to = std::as_writable_bytes(std::span(numbers));
+  if (executor.on_host()) {
+    readback(tensor, to);
+    return numbers;
+  }
+  const auto pinned = executor.runtime().accelerator()->allocate_host(tensor.bytes());
+  executor.stream()->copy(pinned->address(), tensor.address(), tensor.bytes());
+  executor.stream()->synchronize();
+  std::copy_n(static_cast<const std::byte*>(pinned->address()), to.size(), to.data());
+  return numbers;
 }
 
 /// Appends the outputs of a program or, if `kind` is state, its states.
@@ -41,8 +59,7 @@ inline void append(const Program& program, Executor& executor, ValueKind kind,
     const Value value{static_cast<int>(id)};
     const bool is_state = program.info(value).kind == ValueKind::state;
     if (kind == ValueKind::state ? !is_state : !program.is_output(value)) continue;
-    const Tensor host = on_host(executor.tensor(value, number));
-    const std::span<const float> numbers = host.values<float>();
+    const std::vector<float> numbers = sent_numbers(executor, executor.tensor(value, number));
     all.insert(all.end(), numbers.begin(), numbers.end());
   }
 }

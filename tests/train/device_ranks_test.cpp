@@ -11,6 +11,7 @@
 namespace tessera {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 /// One rank on the processor is the oracle.
@@ -168,6 +169,21 @@ TEST_F(DeviceRanks, EndTogetherWithTheErrorOfOne) {
       error_of([&] { train_on(2, config("failed", on_device({"train.micro_batch=1"})), options); });
   EXPECT_THAT(error, HasSubstr("the third step of rank 1"));
   EXPECT_FALSE(files("failed", 2).empty());
+}
+
+/// When the results of step 2 are read, step 3 has begun sums of gradients, which are steps of its
+/// update.
+TEST_F(DeviceRanks, NameWhatIsNotFiniteWhileTheNextStepIsUnderWay) {
+  for (const std::string graphs : {"true", "false"}) {
+    RunConfig overflowing =
+        config("overflowing", on_device({"train.micro_batch=1", "optimizer.warmup_steps=1",
+                                         "train.steps=20", "run.graphs=" + graphs}));
+    overflowing.checkpoint.every = 0;
+    overflowing.optimizer.learning_rate = 1e30;
+    const std::string error = error_of([&] { train_on(2, overflowing); });
+    EXPECT_THAT(error, AllOf(HasSubstr("step 2"), HasSubstr("is not finite at element"),
+                             HasSubstr("made by")));
+  }
 }
 
 TEST_F(DeviceRanks, AreRefusedWhatDevicesCannotDoYet) {

@@ -19,10 +19,12 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-/// A number of a parameter's weights that is not finite, in one rank's memory alone.
+/// A number of a parameter's weights that is not finite, in one rank's memory alone; or of its
+/// gradient, once the step has begun.
 struct PlantedNan {
   int rank;
   std::string parameter;
+  Kept kind = Kept::weight;
 };
 
 ModelConfig small_dense(int64_t layers) {
@@ -53,11 +55,16 @@ std::set<std::string> found_non_finite(const LayoutTrial& trial,
     Executor executor(programs.list(), programs.actions(), runtime);
     const ParameterStore store = store_of(programs, executor);
     store.initialize(7, 1);
-    for (const auto& [rank, parameter] : planted) {
-      if (rank != groups.rank()) continue;
-      store.memory(parameter, Kept::weight).data<double>()[1] = NAN;
-    }
     TrainingStep step(programs, executor, store);
+    for (const auto& [rank, parameter, kind] : planted) {
+      if (rank != groups.rank()) continue;
+      double& number = store.memory(parameter, kind).data<double>()[1];
+      if (kind == Kept::weight) {
+        number = NAN;
+      } else {
+        step.on_inputs([&number](const TrainingStep::BegunRun&) { number = NAN; });
+      }
+    }
     const std::string text = step.find_non_finite(batches, RankControl(groups));
     const std::scoped_lock lock(mutex);
     said.insert(text);
@@ -83,6 +90,14 @@ TEST(NonFiniteOfRanks, IsNamedWithTheRankThatMadeIt) {
     EXPECT_THAT(*said.begin(), AllOf(HasSubstr("on rank 1, layers.1.feed_forward."),
                                      HasSubstr("made by linear"), HasSubstr("forward pass")));
   }
+}
+
+/// The search must not sum gradients over the ranks: all of them would have it then.
+TEST(NonFiniteOfRanks, IsAGradientOfTheRankWhoseDataMadeIt) {
+  const std::string parameter = "layers.1.feed_forward.down";
+  EXPECT_THAT(found_non_finite(Mesh({.data = {2}}), {{1, parameter, Kept::gradient}}),
+              ::testing::ElementsAre(
+                  HasSubstr("on rank 1, the gradient of " + parameter + " is not finite")));
 }
 
 TEST(NonFiniteOfRanks, IsTheEarliestOfTheProgramNotOfTheFirstRank) {

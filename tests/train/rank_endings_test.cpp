@@ -56,6 +56,20 @@ TEST_F(Ranks, EndBeforeTheFirstStepWithTheErrorOfOneRank) {
   }
 }
 
+/// The other rank is done with its passes by then, but for sums of gradients that it has begun.
+TEST_F(Ranks, SaveTheStateBeforeAStepInWhichOneFails) {
+  TrainOptions options;
+  options.on_batches = [](int rank, int64_t step, std::span<const Batch> batches) {
+    if (rank != 1 || step != 3) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    const_cast<Batch&>(batches.back()).tokens[0] = 1000;  // beyond the vocabulary
+  };
+  const std::string problem =
+      error_of([&] { train_on(2, config("fails-late", {"train.micro_batch=1"}), options); });
+  EXPECT_THAT(problem, AllOf(HasSubstr("1000"), HasSubstr("step 2 was saved")));
+  EXPECT_TRUE(fs::exists(checkpoint("fails-late", 2)));
+}
+
 TEST_F(Ranks, EndWhenOneDoesNotComeInTime) {
   const auto stays_away = [](int rank, int64_t step) {
     if (rank == 1 && step == 2) std::this_thread::sleep_for(std::chrono::seconds(2));
