@@ -68,7 +68,7 @@ double nominal_seconds(const Program& program, const Node& node) {
   const Cost cost = node_cost(program, node);
   const bool is_bf16 =
       !node.inputs.empty() && program.spec(node.inputs.front()).dtype == DType::bf16;
-  const double flops = cost.flops + cost.backward_flops + cost.repeated_flops;
+  const double flops = cost.flops + cost.repeated_flops;
   double seconds = std::max(flops / (is_bf16 ? kProducts : kProducts / 4), cost.bytes / kMemory);
   for (const WireBytes& wire : cost.wire) seconds += kLatency + wire.bytes / kWire;
   return seconds;
