@@ -40,14 +40,6 @@ int first_of_stage(const MeshRank& mesh_rank) {
   return rank;
 }
 
-bool is_cut(const StepPrograms& programs) {
-  return std::ranges::any_of(programs.chunks(), [](const Chunk& chunk) {
-    return std::ranges::any_of(chunk.program.nodes(), [](const Node& node) {
-      return node.operation->lane() == Lane::reductions;
-    });
-  });
-}
-
 /// Finds the order of one program; `model` is that of the rank whose order all take.
 void put_in_order(Program& program, const Program& model, std::span<const Segment> segments,
                   const OverlapOptions& options) {
@@ -119,7 +111,7 @@ void overlap(StepPrograms& programs, const OverlapOptions& options,
   if (mesh_rank.mesh.ranks() == 1) return;
   const int first = first_of_stage(mesh_rank);
   std::optional<StepPrograms> others;
-  if (first != mesh_rank.rank && is_cut(programs)) others = programs_of(first);
+  if (first != mesh_rank.rank) others = programs_of(first);
   for (size_t set = 0; set < programs.sets.size(); ++set) {
     const std::vector<StageList> lists = programs.step_lists(static_cast<int>(set));
     Passes& passes = programs.sets[set];

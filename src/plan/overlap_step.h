@@ -41,9 +41,9 @@ std::string overlap_warning(const RunConfig& config);
 
 /// Puts the nodes of each chunk and its evaluation into such an order, and lets the lists of steps
 /// begin the update's sums early (see overlap() and begin_sums()). Programs of one rank stay as
-/// they are. `programs_of` returns the step's programs of another rank, before they were
-/// overlapped. It is called if ranks of a stage may hold pieces of different sizes: all of them
-/// then take the order of the first one.
+/// they are. All ranks of a stage take the order of its first one, since pieces of different sizes
+/// and links of different machines give ranks different numbers. `programs_of` returns the programs
+/// of that rank, before they were overlapped.
 void overlap(StepPrograms& programs, const OverlapOptions& options,
              const std::function<StepPrograms(int rank)>& programs_of);
 
