@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/words.h"
@@ -65,16 +66,17 @@ NodeSeconds::NodeSeconds(const Hardware& hardware, std::string origin, const Tar
       bandwidth_(hardware.memory_bandwidth()) {
   for (const GemmRate& rate : products_) peaks_.try_emplace(rate.dtype, 0);
   for (auto& [dtype, peak] : peaks_) peak = hardware.gemm_peak(dtype);
-  // The measured times of a collective, by the number of ranks and whether of several machines.
-  std::map<std::tuple<Collective, bool, int>, std::vector<std::pair<double, double>>> times;
+  // The measured times of a collective, by its links and the number of ranks.
+  std::map<std::pair<Links, int>, std::vector<std::pair<double, double>>> times;
   for (const CollectiveRate& rate : hardware.collectives) {
-    times[{rate.collective, rate.ranks.machines > 1, rate.ranks.count}].emplace_back(
-        static_cast<double>(rate.bytes), rate.median_seconds);
+    const Links links{rate.collective, rate.ranks.kind, rate.ranks.machines > 1};
+    times[{links, rate.ranks.count}].emplace_back(static_cast<double>(rate.bytes),
+                                                  rate.median_seconds);
   }
   for (const auto& [key, measured] : times) {
-    const auto& [collective, several, ranks] = key;
+    const auto& [links, ranks] = key;
     const auto [latency, per_byte] = fit_line(measured);
-    lines_[{collective, several}].push_back({ranks, latency, per_byte});
+    lines_[links].push_back({ranks, latency, per_byte});
   }
 }
 
@@ -111,12 +113,16 @@ double NodeSeconds::product(DType dtype, GemmLayout layout, double m, double n, 
 double NodeSeconds::collective(Collective collective, double bytes,
                                const CollectiveRanks& ranks) const {
   const bool several = ranks.machines > 1;
-  const auto found = lines_.find({collective, several});
+  auto found = lines_.find({collective, ranks.kind, several});
+  if (found == lines_.end() && ranks.kind == RankKind::processes && !several) {
+    found = lines_.find({collective, RankKind::threads, several});
+  }
   if (found == lines_.end()) {
     throw Error(
-        "{} has no times of {} among ranks of {}; measure them with `tessera bench collectives "
+        "{} has no times of {} among {} of {}; measure them with `tessera bench collectives "
         "--hardware {}`",
-        origin_, word(collective), several ? "several machines" : "one machine", origin_);
+        origin_, word(collective), word(ranks.kind), several ? "several machines" : "one machine",
+        origin_);
   }
   const auto distance = [&](const Line& line) {
     return std::abs(std::log(static_cast<double>(line.ranks) / ranks.count));

@@ -3,6 +3,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -23,7 +24,11 @@ namespace tessera {
 ///   longer of products and bytes.
 /// - A collective takes α + β · bytes. Both are fitted to the measured times of that collective
 ///   among ranks of one machine, or of several. If it was measured among another number of ranks, β
-///   is that of the bus bandwidth (CollectiveRate::bus_bandwidth()).
+///   is that of the bus bandwidth (CollectiveRate::bus_bandwidth()). Times of all types of elements
+///   are points of one line, because bytes decide.
+/// - A program does not say whether its ranks are threads or processes. Its calls take the times
+///   among processes, and those among threads only if the file has none of processes for that
+///   collective.
 class NodeSeconds {
  public:
   /// `origin` is the file of `hardware`, for errors. `target` is the machine that the programs are
@@ -43,12 +48,16 @@ class NodeSeconds {
   double messages(const Program& program, std::span<const Value> values, int peer) const;
 
   /// Returns the seconds of a collective over so many bytes, as CollectiveRate counts them, among
-  /// the ranks of one machine or of several.
+  /// threads of a process, or among processes of one machine or of several. Throws Error if it was
+  /// not measured there. Processes of one machine take the times among threads if there are no
+  /// others.
   double collective(Collective collective, double bytes, const CollectiveRanks& ranks) const;
   /// Returns the seconds of C = A B of this type and layout, with C [m, n] and sums of k terms.
   double product(DType dtype, GemmLayout layout, double m, double n, double k) const;
 
  private:
+  /// A collective, what its ranks are, and whether they are of several machines.
+  using Links = std::tuple<Collective, RankKind, bool>;
   /// The seconds of a call of `bytes` bytes: latency + bytes · per_byte.
   struct Line {
     int ranks = 1;
@@ -63,7 +72,7 @@ class NodeSeconds {
   std::vector<GemmRate> products_;
   std::map<DType, double> peaks_;
   double bandwidth_;
-  std::map<std::pair<Collective, bool>, std::vector<Line>> lines_;  // bool: of several machines
+  std::map<Links, std::vector<Line>> lines_;
 };
 
 }  // namespace tessera

@@ -86,12 +86,45 @@ TEST(NodeSeconds, OfCollectivesAreOnTheLineThatWasMeasured) {
               1e-5 + 5e-6, 1e-12);
 }
 
+TEST(NodeSeconds, OfCollectivesAreOfThreadsOrOfProcesses) {
+  Hardware hardware = measured_machine();
+  for (CollectiveRate& rate : hardware.collectives) rate.ranks.kind = RankKind::threads;
+  std::ranges::copy(on_a_line(Collective::all_gather, 4, 1, 1e-3, 1e-7),
+                    std::back_inserter(hardware.collectives));
+  const NodeSeconds seconds = seconds_on(hardware);
+  const auto of = [&](Collective collective, RankKind kind) {
+    return seconds.collective(collective, 5000, {kind, 4, 1});
+  };
+  EXPECT_NEAR(of(Collective::all_gather, RankKind::threads), 1e-5 + 5e-6, 1e-12);
+  EXPECT_NEAR(of(Collective::all_gather, RankKind::processes), 1e-3 + 5e-4, 1e-12);
+  EXPECT_NEAR(of(Collective::all_reduce, RankKind::processes), 1e-5 + 5e-6, 1e-12)
+      << "of processes there are no times";
+  hardware.collectives = on_a_line(Collective::all_gather, 4, 1, 1e-3, 1e-7);
+  const NodeSeconds of_processes = seconds_on(hardware);
+  EXPECT_THAT(
+      error_of([&] { of_processes.collective(Collective::all_gather, 8, {RankKind::threads, 4, 1}); }),
+      HasSubstr("no times of all_gather among threads of one machine"));
+}
+
+TEST(NodeSeconds, OfCollectivesAreOfTheBytesWhateverTheTypeOfTheElements) {
+  Hardware hardware = measured_machine();
+  hardware.collectives = on_a_line(Collective::all_gather, 4, 1, 1e-5, 1e-9);
+  std::vector<CollectiveRate> in_bf16 = on_a_line(Collective::all_gather, 4, 1, 3e-5, 3e-9);
+  for (CollectiveRate& rate : in_bf16) rate.dtype = DType::bf16;
+  std::ranges::copy(in_bf16, std::back_inserter(hardware.collectives));
+  // Of 1 and 3, weighted by their inverse squares, the mean is (1 + 1 / 3) / (1 + 1 / 9).
+  EXPECT_NEAR(seconds_on(hardware).collective(Collective::all_gather, 5000,
+                                              {RankKind::processes, 4, 1}),
+              1.2 * (1e-5 + 5e-6), 1e-12);
+}
+
 TEST(NodeSeconds, OfCollectivesHaveNeitherNegativeLatencyNorNegativeTimesOfBytes) {
+  constexpr CollectiveRanks kPair{.kind = RankKind::processes};
   Hardware hardware = measured_machine();
   hardware.collectives = on_a_line(Collective::all_gather, 2, 1, -1e-7, 1e-9);
-  EXPECT_GT(seconds_on(hardware).collective(Collective::all_gather, 0, {}), -1e-12);
+  EXPECT_GT(seconds_on(hardware).collective(Collective::all_gather, 0, kPair), -1e-12);
   hardware.collectives = on_a_line(Collective::all_gather, 2, 1, 1e-3, -1e-12);
-  EXPECT_GT(seconds_on(hardware).collective(Collective::all_gather, 1e12, {}), 0);
+  EXPECT_GT(seconds_on(hardware).collective(Collective::all_gather, 1e12, kPair), 0);
 }
 
 TEST(NodeSeconds, NameTheCollectiveThatWasNotMeasured) {
@@ -101,12 +134,12 @@ TEST(NodeSeconds, NameTheCollectiveThatWasNotMeasured) {
   EXPECT_THAT(error_of([&] {
                 seconds.collective(Collective::all_reduce, 8, {RankKind::processes, 4, 1});
               }),
-              AllOf(HasSubstr("FILE has no times of all_reduce among ranks of one machine"),
+              AllOf(HasSubstr("FILE has no times of all_reduce among processes of one machine"),
                     HasSubstr("--hardware FILE")));
   EXPECT_THAT(error_of([&] {
                 seconds.collective(Collective::all_gather, 8, {RankKind::processes, 4, 2});
               }),
-              HasSubstr("all_gather among ranks of several machines"));
+              HasSubstr("all_gather among processes of several machines"));
 }
 
 /// A dense model on a mesh: the program of the first rank's chunk.
