@@ -60,12 +60,7 @@ GemmLayout layout_of(const MatrixProduct& product) {
 }  // namespace
 
 NodeSeconds::NodeSeconds(const Hardware& hardware, std::string origin, const Target& target)
-    : origin_(std::move(origin)),
-      target_(target),
-      products_(hardware.gemms),
-      bandwidth_(hardware.memory_bandwidth()) {
-  for (const GemmRate& rate : products_) peaks_.try_emplace(rate.dtype, 0);
-  for (auto& [dtype, peak] : peaks_) peak = hardware.gemm_peak(dtype);
+    : origin_(std::move(origin)), target_(target), hardware_(hardware) {
   // The measured times of a collective, by its links and the number of ranks.
   std::map<std::pair<Links, int>, std::vector<std::pair<double, double>>> times;
   for (const CollectiveRate& rate : hardware.collectives) {
@@ -80,16 +75,24 @@ NodeSeconds::NodeSeconds(const Hardware& hardware, std::string origin, const Tar
   }
 }
 
+double NodeSeconds::rate(const std::function<double(const Hardware&)>& find) const {
+  try {
+    return find(hardware_);
+  } catch (const Error& error) {
+    throw Error("{}: {}", origin_, error.what());
+  }
+}
+
 const GemmRate& NodeSeconds::nearest(DType dtype, GemmLayout layout, double m, double n,
                                      double k) const {
   const auto has_layout = [&](const GemmRate& rate) {
     return rate.dtype == dtype && rate.layout == layout;
   };
-  const bool only_layout = std::ranges::any_of(products_, has_layout);
+  const bool only_layout = std::ranges::any_of(hardware_.gemms, has_layout);
   const auto squared = [](double ratio) { return std::log(ratio) * std::log(ratio); };
   const GemmRate* best = nullptr;
   double best_distance = 0;
-  for (const GemmRate& rate : products_) {
+  for (const GemmRate& rate : hardware_.gemms) {
     if (rate.dtype != dtype || (only_layout && rate.layout != layout)) continue;
     const double distance = squared(m / static_cast<double>(rate.m)) +
                             squared(n / static_cast<double>(rate.n)) +
@@ -142,7 +145,8 @@ double NodeSeconds::work(const Program& program, const Node& node) const {
   if (node.operation->lane() != Lane::compute) return 0;
   const Cost cost = node_cost(program, node);
   const double flops = cost.flops + cost.repeated_flops;
-  double seconds = cost.bytes / bandwidth_;
+  double seconds = 0;
+  if (cost.bytes > 0) seconds = cost.bytes / rate(&Hardware::memory_bandwidth);
   if (flops == 0) return seconds;
   const std::vector<int> updated = node.operation->updated_inputs();
   std::vector<Shape> operands;
@@ -163,9 +167,8 @@ double NodeSeconds::work(const Program& program, const Node& node) const {
   }
   // The rest has no shape that is known here.
   if (flops > of_labels) {
-    const auto peak = peaks_.find(*dtype);
-    if (peak == peaks_.end()) nearest(*dtype, GemmLayout::forward, 1, 1, 1);  // throws
-    in_products += (flops - of_labels) / peak->second;
+    const double peak = rate([&](const Hardware& hardware) { return hardware.gemm_peak(*dtype); });
+    in_products += (flops - of_labels) / peak;
   }
   return std::max(seconds, in_products);
 }

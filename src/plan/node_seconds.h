@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -21,7 +22,8 @@ namespace tessera {
 ///   sum of the squared logarithms of the ratios of m, n and k.
 /// - Other work takes the bytes of Cost over the bandwidth of main memory. FLOPs that the labels do
 ///   not say the shape of, as those of attention, take the peak's rate. A node takes as long as the
-///   longer of products and bytes.
+///   longer of products and bytes. A node of another lane than `compute` has no work: it takes the
+///   time of its calls.
 /// - A collective takes α + β · bytes. Both are fitted to the measured times of that collective
 ///   among ranks of one machine, or of several. If it was measured among another number of ranks, β
 ///   is that of the bus bandwidth (CollectiveRate::bus_bandwidth()). Times of all types of elements
@@ -32,12 +34,11 @@ namespace tessera {
 class NodeSeconds {
  public:
   /// `origin` is the file of `hardware`, for errors. `target` is the machine that the programs are
-  /// planned for. Throws Error if the file lacks what every program needs: rates of products and
-  /// the bandwidth of memory.
+  /// planned for. The file may lack rates that no program asks for.
   NodeSeconds(const Hardware& hardware, std::string origin, const Target& target);
 
-  /// Returns the seconds of a node: of its work, unless it only communicates, and of its calls.
-  /// Throws Error that names the file and what it lacks.
+  /// Returns the seconds of a node: of its work and of its calls. Throws Error that names the file
+  /// and what it lacks.
   double operator()(const Program& program, const Node& node) const;
   /// Returns whether the file has times of collectives.
   bool knows_calls() const { return !lines_.empty(); }
@@ -65,13 +66,13 @@ class NodeSeconds {
     double per_byte = 0;
   };
 
+  /// Returns a rate of the file, which `find` looks up. Errors name the file.
+  double rate(const std::function<double(const Hardware&)>& find) const;
   const GemmRate& nearest(DType dtype, GemmLayout layout, double m, double n, double k) const;
 
   std::string origin_;
   Target target_;
-  std::vector<GemmRate> products_;
-  std::map<DType, double> peaks_;
-  double bandwidth_;
+  Hardware hardware_;
   std::map<Links, std::vector<Line>> lines_;
 };
 

@@ -175,6 +175,32 @@ TEST(NodeSeconds, OfANodeAreThoseOfItsProductsOrOfItsBytesIfTheseTakeLonger) {
                    node_cost(program, product).bytes / kBandwidth);
 }
 
+/// A file may lack what a node does not ask for. Errors name the file.
+TEST(NodeSeconds, LookUpOnlyTheRatesThatANodeNeeds) {
+  const StepPrograms programs = programs_on(1, {});
+  const Program& program = programs.chunks().front().program;
+  Hardware hardware = measured_machine();
+  hardware.gemms = {rate(DType::f32, GemmLayout::forward, 8, 1024, 1024, 1e6)};
+  const Node& product = first(program, "linear");
+  EXPECT_DOUBLE_EQ(seconds_on(hardware)(program, product), node_cost(program, product).flops / 1e6)
+      << "no square was measured, and none is asked for";
+  EXPECT_THAT(error_of([&] { seconds_on(hardware)(program, first(program, "attention")); }),
+              AllOf(HasSubstr("FILE: "), HasSubstr("no square matrix product of f32")));
+  hardware.memory = {};
+  EXPECT_THAT(error_of([&] { seconds_on(hardware)(program, first(program, "rms_norm")); }),
+              AllOf(HasSubstr("FILE: "), HasSubstr("no bandwidth of the loop 'update'")));
+}
+
+TEST(NodeSeconds, OfNodesOfOtherLanesAreThoseOfTheirCallsAlone) {
+  const StepPrograms programs = programs_on(4, {"parallel.tensor=4"});
+  const Program& program = programs.chunks().front().program;
+  const Node& gather = first(program, "all_gather");
+  const NodeSeconds seconds = seconds_on(measured_machine());
+  EXPECT_GT(node_cost(program, gather).bytes, 0);
+  EXPECT_EQ(seconds.work(program, gather), 0);
+  EXPECT_EQ(seconds(program, gather), seconds.calls(program, gather));
+}
+
 TEST(NodeSeconds, OfACollectiveAreThoseOfItsLevelOfTheNetwork) {
   // 16 tokens of 32 numbers of f32 are gathered.
   constexpr double kBytes = 16 * 32 * 4;
