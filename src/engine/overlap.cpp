@@ -86,8 +86,7 @@ class LiveBytes {
     for (int i = 0; i < std::ssize(nodes); ++i) {
       const Node& node = program.nodes()[static_cast<size_t>(nodes[static_cast<size_t>(i)])];
       lanes_.push_back(node.operation->lane());
-      const int64_t workspace =
-          node.operation->workspace_bytes(target, program.specs(node.inputs));
+      const int64_t workspace = node.operation->workspace_bytes(target, program.specs(node.inputs));
       workspaces_.push_back(workspace == 0 ? 0 : aligned_bytes(workspace));
       for (const auto* values : {&node.inputs, &node.outputs}) {
         for (const Value value : *values) {
@@ -311,14 +310,14 @@ class OrderSearch {
   const OverlapOptions& options_;
   Dependencies dependencies_;
   LiveBytes live_;
-  std::vector<Lane> lanes_;             // by node
-  std::vector<double> seconds_;         // by node
+  std::vector<Lane> lanes_;              // by node
+  std::vector<double> seconds_;          // by node
   std::vector<int64_t> written_before_;  // by node: the bytes in use before it as written
   std::vector<int64_t> written_during_;  // by node: those while it runs
-  std::vector<int> unmet_;              // by node: how many that it needs were not taken
-  std::vector<double> done_;            // by node that was taken
-  std::array<double, kLanes> times_{};  // by lane: when it has done what was taken
-  std::set<int> ready_;                 // not taken, but all that they need was
+  std::vector<int> unmet_;               // by node: how many that it needs were not taken
+  std::vector<double> done_;             // by node that was taken
+  std::array<double, kLanes> times_{};   // by lane: when it has done what was taken
+  std::set<int> ready_;                  // not taken, but all that they need was
   std::vector<int> order_;
 };
 

@@ -1,6 +1,7 @@
 #include "plan/overlap_step.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <set>
 #include <utility>
@@ -62,6 +63,15 @@ std::vector<OrderedProgram> ordered_programs(StepPrograms& programs) {
     for (size_t i = 0; i < chunks.size(); ++i) {
       result.push_back({&chunks[i].program, segments_of(lists, programs.chunk_number(set, i))});
     }
+    std::optional<EvaluationPasses>& evaluation =
+        programs.sets[static_cast<size_t>(set)].evaluation;
+    if (!evaluation) continue;
+    const int first = programs.evaluation_number(set);
+    const std::array list{evaluation->list(first)};
+    for (size_t i = 0; i < evaluation->chunks.size(); ++i) {
+      result.push_back(
+          {&evaluation->chunks[i].program, segments_of(list, first + static_cast<int>(i))});
+    }
   }
   return result;
 }
@@ -71,8 +81,8 @@ void apply(const StepOrders& orders, StepPrograms& programs) {
   for (size_t i = 0; i < ordered.size(); ++i) {
     if (!orders.programs[i].empty()) ordered[i].program->reorder(orders.programs[i]);
   }
-  std::vector<EarlySum> sums = find_early_sums(programs.list(), programs.update.program,
-                                               programs.step_lists(0).front());
+  std::vector<EarlySum> sums =
+      find_early_sums(programs.list(), programs.update.program, programs.step_lists(0).front());
   sums.resize(std::min(sums.size(), static_cast<size_t>(orders.early_sums)));
   put_first(programs.update.program, sums);
   programs.early_sums = orders.early_sums;
@@ -86,8 +96,8 @@ class OrdersSearch {
 
   StepOrders find() {
     orders_.programs.resize(ordered_programs(written_).size());
-    const auto sums = find_early_sums(written_.list(), written_.update.program,
-                                      written_.step_lists(0).front());
+    const auto sums =
+        find_early_sums(written_.list(), written_.update.program, written_.step_lists(0).front());
     const auto all_sums = static_cast<int>(sums.size());
     orders_.early_sums = all_sums;
     if (find_order(options_.memory)) return std::move(orders_);
@@ -182,12 +192,11 @@ double nominal_seconds_of_messages(const Program& program, std::span<const Value
 }
 
 StepOverlap step_overlap(const RunConfig& config) {
-  StepOverlap result{
-      .options = {.seconds = nominal_seconds,
-                  .memory = config.parallel.overlap_memory.count,
-                  .target = {.device = config.run.device}},
-      .messages = nominal_seconds_of_messages,
-      .times = "nominal rates"};
+  StepOverlap result{.options = {.seconds = nominal_seconds,
+                                 .memory = config.parallel.overlap_memory.count,
+                                 .target = {.device = config.run.device}},
+                     .messages = nominal_seconds_of_messages,
+                     .times = "nominal rates"};
   const std::string& path = config.run.hardware;
   if (path.empty()) return result;
   const Hardware hardware = read_hardware(path);

@@ -101,9 +101,10 @@ TEST(NodeSeconds, OfCollectivesAreOfThreadsOrOfProcesses) {
       << "of processes there are no times";
   hardware.collectives = on_a_line(Collective::all_gather, 4, 1, 1e-3, 1e-7);
   const NodeSeconds of_processes = seconds_on(hardware);
-  EXPECT_THAT(
-      error_of([&] { of_processes.collective(Collective::all_gather, 8, {RankKind::threads, 4, 1}); }),
-      HasSubstr("no times of all_gather among threads of one machine"));
+  EXPECT_THAT(error_of([&] {
+                of_processes.collective(Collective::all_gather, 8, {RankKind::threads, 4, 1});
+              }),
+              HasSubstr("no times of all_gather among threads of one machine"));
 }
 
 TEST(NodeSeconds, OfCollectivesAreOfTheBytesWhateverTheTypeOfTheElements) {
@@ -113,9 +114,9 @@ TEST(NodeSeconds, OfCollectivesAreOfTheBytesWhateverTheTypeOfTheElements) {
   for (CollectiveRate& rate : in_bf16) rate.dtype = DType::bf16;
   std::ranges::copy(in_bf16, std::back_inserter(hardware.collectives));
   // Of 1 and 3, weighted by their inverse squares, the mean is (1 + 1 / 3) / (1 + 1 / 9).
-  EXPECT_NEAR(seconds_on(hardware).collective(Collective::all_gather, 5000,
-                                              {RankKind::processes, 4, 1}),
-              1.2 * (1e-5 + 5e-6), 1e-12);
+  EXPECT_NEAR(
+      seconds_on(hardware).collective(Collective::all_gather, 5000, {RankKind::processes, 4, 1}),
+      1.2 * (1e-5 + 5e-6), 1e-12);
 }
 
 TEST(NodeSeconds, OfCollectivesHaveNeitherNegativeLatencyNorNegativeTimesOfBytes) {

@@ -15,7 +15,7 @@ using Keys = std::vector<std::string>;
 
 MemoryPlan plan_with(Keys keys, const std::string& key, int rank) {
   keys.push_back(key);
-  const RunConfig config = testing::small_run(2, keys);
+  const RunConfig config = testing::small_run(4, keys);
   return plan_step(config, Target{}, {mesh_of(config, 4), rank}).memory;
 }
 
@@ -24,9 +24,8 @@ class OverlapMemory : public ::testing::TestWithParam<Keys> {};
 TEST_P(OverlapMemory, BoundsTheBytesInUseBeyondThoseOfTheWrittenOrder) {
   for (const int rank : {0, 3}) {
     const int64_t written = plan_with(GetParam(), "parallel.overlap=false", rank).live_bytes;
-    for (const auto& [memory, bound] : {std::pair<std::string, int64_t>{"0 B", 0},
-                                        {"4 KiB", 4 << 10},
-                                        {"512 MiB", 512 << 20}}) {
+    for (const auto& [memory, bound] :
+         {std::pair<std::string, int64_t>{"0 B", 0}, {"4 KiB", 4 << 10}, {"512 MiB", 512 << 20}}) {
       const int64_t more =
           plan_with(GetParam(), "parallel.overlap_memory='" + memory + "'", rank).live_bytes -
           written;
@@ -54,8 +53,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Keys{"parallel.levels=[2]", "shard.gradients_wire='int4'"},
                       mixture_with({"parallel.expert=4"}),
                       mixture_with({"parallel.expert=4", "parallel.tensor=2"}),
-                      Keys{"parallel.pipeline=2", "parallel.virtual_stages=2",
-                           "parallel.tensor=2"},
+                      Keys{"parallel.pipeline=2", "parallel.virtual_stages=2", "parallel.tensor=2"},
                       Keys{"parallel.pipeline=2", "parallel.virtual_stages=2"}));
 
 }  // namespace

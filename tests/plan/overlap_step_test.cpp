@@ -21,8 +21,8 @@ namespace {
 /// product of tokens and the head. 1024 tokens of 1024 numbers take longer to multiply than to
 /// read.
 TEST(NominalSeconds, CountEachProductOfTheHeadOnce) {
-  const RunConfig config = testing::small_run(1, {"model.hidden_size=1024", "data.context=1024",
-                                                  "model.vocabulary_size=4096"});
+  const RunConfig config = testing::small_run(
+      1, {"model.hidden_size=1024", "data.context=1024", "model.vocabulary_size=4096"});
   const StepPrograms programs = step_programs(config, {mesh_of(config, 1), 0});
   const Program& program = programs.chunks().front().program;
   const auto head = std::ranges::find_if(program.nodes(), [&](const Node& node) {
@@ -44,10 +44,10 @@ std::vector<std::string> order_of(const StepPrograms& programs) {
 
 /// Neither 65 nor 97 is a multiple of 3, so the last rank's pieces are smaller.
 RunConfig uneven_run(const std::vector<std::string>& more) {
-  std::vector<std::string> keys{"parallel.tensor=3",      "model.hidden_size=48",
-                                "model.heads=6",          "model.kv_heads=3",
-                                "model.head_dim=8",       "model.feed_forward_size=65",
-                                "data.context=18",        "model.vocabulary_size=97"};
+  std::vector<std::string> keys{"parallel.tensor=3", "model.hidden_size=48",
+                                "model.heads=6",     "model.kv_heads=3",
+                                "model.head_dim=8",  "model.feed_forward_size=65",
+                                "data.context=18",   "model.vocabulary_size=97"};
   keys.insert(keys.end(), more.begin(), more.end());
   return testing::small_run(2, keys);
 }
@@ -77,14 +77,10 @@ TEST(OverlapStep, GivesRanksOfAStageOneOrderIfTheirPiecesAreUneven) {
 
 /// Computing is slow there, so that pieces of different sizes take times that differ much.
 TEST(OverlapStep, GivesRanksOfAStageOneOrderByTheTimesOfAHardwareFile) {
-  Hardware hardware{.processor = {.name = "a processor", .threads = 1},
-                    .gemms = {{.dtype = DType::bf16,
-                               .m = 64,
-                               .n = 64,
-                               .k = 64,
-                               .best = 1e9,
-                               .median = 1e9}},
-                    .memory = {{MemoryKernel::update, 1 << 30, 1e9, 1e9}}};
+  Hardware hardware{
+      .processor = {.name = "a processor", .threads = 1},
+      .gemms = {{.dtype = DType::bf16, .m = 64, .n = 64, .k = 64, .best = 1e9, .median = 1e9}},
+      .memory = {{MemoryKernel::update, 1 << 30, 1e9, 1e9}}};
   for (const Collective collective : kMeasuredCollectives) {
     hardware.collectives.push_back({.collective = collective,
                                     .ranks = {RankKind::processes, 2, 1},
@@ -109,8 +105,9 @@ TEST(OverlapStep, GivesRanksOfAStageTheOrderOfTheFirstOne) {
             "model.expert_size=16", "model.feed_forward_size=0", "parallel.expert=3"}}) {
     SCOPED_TRACE(::testing::PrintToString(keys));
     std::vector<std::string> all{"parallel.overlap=false", "parallel.pipeline=2",
-                                 "data.context=18", "model.hidden_size=48", "model.heads=6",
-                                 "model.kv_heads=3", "model.head_dim=8", "train.global_batch=12"};
+                                 "data.context=18",        "model.hidden_size=48",
+                                 "model.heads=6",          "model.kv_heads=3",
+                                 "model.head_dim=8",       "train.global_batch=12"};
     all.insert(all.end(), keys.begin(), keys.end());
     const RunConfig config = testing::small_run(2, all);
     const Mesh mesh = mesh_of(config, 6);
@@ -131,6 +128,25 @@ TEST(OverlapStep, GivesRanksOfAStageTheOrderOfTheFirstOne) {
       EXPECT_TRUE(orders.try_emplace(mesh.stage(rank), own).first->second == own) << rank;
     }
   }
+}
+
+/// Gathers of sharded units begin ahead of their use in evaluations too.
+TEST(OverlapStep, PutsEvaluationsIntoOrder) {
+  const auto evaluation_of = [](int rank, const std::string& key) {
+    const RunConfig config =
+        testing::small_run(3, {key, "train.evaluate_every=1", "shard.optimizer='all'",
+                               "shard.gradients='all'", "shard.weights='all'"});
+    StepPrograms programs = step_programs(config, {mesh_of(config, 2), rank});
+    std::vector<std::string> names;
+    const Program& program = programs.sets.front().evaluation->chunks.front().program;
+    for (const Node& node : program.nodes()) names.push_back(program.name_of(node));
+    return names;
+  };
+  const std::vector<std::string> written = evaluation_of(0, "parallel.overlap=false");
+  const std::vector<std::string> ordered = evaluation_of(0, "parallel.overlap=true");
+  EXPECT_NE(ordered, written);
+  EXPECT_TRUE(std::ranges::is_permutation(ordered, written));
+  EXPECT_EQ(evaluation_of(1, "parallel.overlap=true"), ordered);
 }
 
 }  // namespace
