@@ -77,13 +77,14 @@ class Planner {
     return std::move(plan_);
   }
 
+  int64_t most_live_bytes() {
+    add_blocks();
+    count_live_bytes();
+    return plan_.live_bytes;
+  }
+
   MemoryPlan plan() {
-    add_kept_values();
-    for (size_t i = 0; i < programs_.size(); ++i) {
-      plan_.programs[i].frames = timeline_.frames(i);
-      for (int frame = 0; frame < timeline_.frame_count(i); ++frame) add_frame(i, frame);
-    }
-    share_lane_workspaces();
+    add_blocks();
     plan_.rows.offset = assign_offsets(blocks_);
     plan_.arena_bytes = assign_offsets(row_blocks_, plan_.rows.offset);
     plan_.rows.bound_bytes = plan_.arena_bytes - plan_.rows.offset;
@@ -223,6 +224,16 @@ class Planner {
         plan_.kept_bytes += blocks_.back().bytes;
       }
     }
+  }
+
+  /// Adds all blocks and workspaces.
+  void add_blocks() {
+    add_kept_values();
+    for (size_t i = 0; i < programs_.size(); ++i) {
+      plan_.programs[i].frames = timeline_.frames(i);
+      for (int frame = 0; frame < timeline_.frame_count(i); ++frame) add_frame(i, frame);
+    }
+    share_lane_workspaces();
   }
 
   /// Adds the blocks and workspaces of a frame, with their intervals on the timeline.
@@ -420,6 +431,11 @@ MemoryPlan plan_memory(std::span<const Program* const> programs, std::span<const
 MemoryPlan plan_lanes(std::span<const Program* const> programs, std::span<const ListEntry> list,
                       const Target& target) {
   return Planner(programs, list, target, {}).plan_of_lanes();
+}
+
+int64_t plan_live_bytes(std::span<const Program* const> programs, std::span<const ListEntry> list,
+                        const Target& target) {
+  return Planner(programs, list, target, {}).most_live_bytes();
 }
 
 }  // namespace tessera

@@ -132,4 +132,9 @@ MemoryPlan plan_memory(std::span<const Program* const> programs, std::span<const
 MemoryPlan plan_lanes(std::span<const Program* const> programs, std::span<const ListEntry> list,
                       const Target& target);
 
+/// Returns MemoryPlan::live_bytes of such a plan. It takes less time, because no value gets an
+/// offset.
+int64_t plan_live_bytes(std::span<const Program* const> programs, std::span<const ListEntry> list,
+                        const Target& target);
+
 }  // namespace tessera

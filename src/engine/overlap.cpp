@@ -73,15 +73,21 @@ Dependencies find_dependencies(const Program& program, std::span<const int> node
   return result;
 }
 
-/// The bytes that nodes of a segment take and free, by their index in the written order.
+/// Follows nodes of a segment as they are taken, by their index in the written order, and counts
+/// the bytes in use. What a node of another lane uses is in use until a node of the compute lane is
+/// taken that awaits it, or awaits a later one of its lane.
 class LiveBytes {
  public:
   /// `later` are the nodes of later segments.
-  LiveBytes(const Program& program, std::span<const int> nodes, std::span<const int> later)
-      : taken_(nodes.size(), 0) {
+  LiveBytes(const Program& program, std::span<const int> nodes, std::span<const int> later,
+            const Dependencies& dependencies, const Target& target)
+      : dependencies_(dependencies), made_(nodes.size(), 0), users_(nodes.size()) {
     std::map<int, std::vector<int>> users;  // by base: the nodes that use it, in order
     for (int i = 0; i < std::ssize(nodes); ++i) {
       const Node& node = program.nodes()[static_cast<size_t>(nodes[static_cast<size_t>(i)])];
+      lanes_.push_back(node.operation->lane());
+      const int64_t workspace = node.operation->workspace_bytes(target, program.specs(node.inputs));
+      workspaces_.push_back(workspace == 0 ? 0 : aligned_bytes(workspace));
       for (const auto* values : {&node.inputs, &node.outputs}) {
         for (const Value value : *values) {
           std::vector<int>& of = users[program.base(value).id];
@@ -89,44 +95,58 @@ class LiveBytes {
         }
       }
       for (const Value output : node.outputs) {
-        if (is_freed(program, output)) taken_[static_cast<size_t>(i)] += bytes(program, output);
+        if (is_freed(program, output)) made_[index(i)] += bytes(program, output);
       }
     }
     const std::set<int> kept = bases_used_by(program, later);
-    users_.resize(nodes.size());
     for (auto& [base, of] : users) {
       const Value value{base};
       if (!is_freed(program, value) || kept.contains(base) || program.is_output(value)) continue;
       const auto number = static_cast<int>(values_.size());
       values_.push_back({.bytes = bytes(program, value), .users = static_cast<int>(of.size())});
-      for (const int node : of) users_[static_cast<size_t>(node)].push_back(number);
+      for (const int node : of) users_[index(node)].push_back(number);
     }
   }
 
   int64_t now() const { return now_; }
-  /// Returns the bytes when a node is done, if it were taken next.
-  int64_t after(int node) const {
-    int64_t result = now_ + taken_[static_cast<size_t>(node)];
-    for (const int value : users_[static_cast<size_t>(node)]) {
-      const Freed& of = values_[static_cast<size_t>(value)];
-      if (of.users == 1) result -= of.bytes;
+
+  /// The bytes while a node runs that is taken next, and when it is done.
+  struct Taken {
+    int64_t during = 0;
+    int64_t after = 0;
+  };
+  Taken if_taken(int node) const {
+    const std::vector<int> ended = ended_by(node);
+    int64_t during = now_ + made_[index(node)] + workspaces_[index(node)];
+    int64_t after = during;
+    std::map<int, int> uses;  // by value: how many end
+    for (const int other : ended) {
+      // What the node awaits has ended when it runs.
+      if (other != node) during -= workspaces_[index(other)];
+      after -= workspaces_[index(other)];
+      for (const int value : users_[index(other)]) {
+        if (++uses[value] == values_[index(value)].users) after -= values_[index(value)].bytes;
+      }
     }
-    return result;
+    return {during, after};
   }
   void take(int node) {
-    now_ = after(node);
-    for (const int value : users_[static_cast<size_t>(node)]) {
-      --values_[static_cast<size_t>(value)].users;
+    now_ = if_taken(node).after;
+    for (const int other : ended_by(node)) {
+      for (const int value : users_[index(other)]) --values_[index(value)].users;
+      if (other != node) std::erase(at_work(other), other);
     }
+    if (lanes_[index(node)] != Lane::compute) at_work(node).push_back(node);
   }
 
  private:
-  /// A value that the segment frees, and how many nodes have yet to use it.
+  /// A value that the segment frees, and how many nodes have yet to end that use it.
   struct Freed {
     int64_t bytes = 0;
     int users = 0;
   };
 
+  static size_t index(int number) { return static_cast<size_t>(number); }
   static bool is_freed(const Program& program, Value value) {
     const ValueInfo& info = program.info(value);
     return info.kind == ValueKind::computed && !info.view;
@@ -144,9 +164,33 @@ class LiveBytes {
     return result;
   }
 
-  std::vector<int64_t> taken_;           // by node
+  std::vector<int>& at_work(int node) { return at_work_[static_cast<size_t>(lanes_[index(node)])]; }
+
+  /// Returns the nodes that end if a node is taken: of the compute lane itself, and those of other
+  /// lanes that are known to be done then.
+  std::vector<int> ended_by(int node) const {
+    if (lanes_[index(node)] != Lane::compute) return {};
+    std::vector<int> result{node};
+    for (size_t i = 0; i < result.size(); ++i) {
+      for (const int other : dependencies_.needed[index(result[i])]) {
+        const std::vector<int>& lane = at_work_[static_cast<size_t>(lanes_[index(other)])];
+        const auto last = std::ranges::find(lane, other);
+        if (last == lane.end()) continue;
+        for (auto known = lane.begin(); known <= last; ++known) {
+          if (std::ranges::find(result, *known) == result.end()) result.push_back(*known);
+        }
+      }
+    }
+    return result;
+  }
+
+  const Dependencies& dependencies_;
+  std::vector<Lane> lanes_;              // by node
+  std::vector<int64_t> made_;            // by node: the bytes of its results
+  std::vector<int64_t> workspaces_;      // by node
   std::vector<std::vector<int>> users_;  // by node: the values, as indices in values_
   std::vector<Freed> values_;
+  std::array<std::vector<int>, kLanes> at_work_;  // by lane: taken and not known to be done
   int64_t now_ = 0;
 };
 
@@ -156,15 +200,16 @@ class OrderSearch {
               const OverlapOptions& options)
       : options_(options),
         dependencies_(find_dependencies(program, nodes)),
-        live_(program, nodes, later),
+        live_(program, nodes, later, dependencies_, options.target),
         unmet_(nodes.size()),
         done_(nodes.size(), 0) {
-    LiveBytes written(program, nodes, later);
+    LiveBytes written = live_;
     for (int i = 0; i < std::ssize(nodes); ++i) {
       const Node& node = program.nodes()[static_cast<size_t>(nodes[static_cast<size_t>(i)])];
       lanes_.push_back(node.operation->lane());
       seconds_.push_back(options.seconds(program, node));
-      written_bytes_.push_back(written.now());
+      written_before_.push_back(written.now());
+      written_during_.push_back(written.if_taken(i).during);
       written.take(i);
       unmet_[index(i)] = static_cast<int>(dependencies_.needed[index(i)].size());
       if (unmet_[index(i)] == 0) ready_.insert(i);
@@ -192,8 +237,10 @@ class OrderSearch {
 
   /// Returns whether a node leaves memory within the bound.
   bool fits(int node) const {
-    return node == frontier() ||
-           live_.after(node) <= written_bytes_[index(frontier())] + options_.memory;
+    if (node == frontier()) return true;
+    const auto [during, after] = live_.if_taken(node);
+    return during <= written_during_[index(frontier())] + options_.memory &&
+           after <= written_before_[index(frontier())] + options_.memory;
   }
 
   /// Returns when all that a node needs is done.
@@ -263,13 +310,14 @@ class OrderSearch {
   const OverlapOptions& options_;
   Dependencies dependencies_;
   LiveBytes live_;
-  std::vector<Lane> lanes_;             // by node
-  std::vector<double> seconds_;         // by node
-  std::vector<int64_t> written_bytes_;  // by node: before it in the written order
-  std::vector<int> unmet_;              // by node: how many that it needs were not taken
-  std::vector<double> done_;            // by node that was taken
-  std::array<double, kLanes> times_{};  // by lane: when it has done what was taken
-  std::set<int> ready_;                 // not taken, but all that they need was
+  std::vector<Lane> lanes_;              // by node
+  std::vector<double> seconds_;          // by node
+  std::vector<int64_t> written_before_;  // by node: the bytes in use before it as written
+  std::vector<int64_t> written_during_;  // by node: those while it runs
+  std::vector<int> unmet_;               // by node: how many that it needs were not taken
+  std::vector<double> done_;             // by node that was taken
+  std::array<double, kLanes> times_{};   // by lane: when it has done what was taken
+  std::set<int> ready_;                  // not taken, but all that they need was
   std::vector<int> order_;
 };
 

@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "program/is_kept.h"
-#include "tensor/alignment.h"
 
 namespace tessera {
 namespace {
@@ -100,14 +99,6 @@ class LastUses {
   std::map<KeptName, std::pair<int, int>> uses_;
 };
 
-int64_t result_bytes(const Program& program, const Node& node) {
-  int64_t bytes = 0;
-  for (const Value output : node.outputs) {
-    if (!program.info(output).view) bytes += aligned_bytes(program.spec(output).bytes());
-  }
-  return bytes;
-}
-
 /// The actions of one entry while steps of the update are put between them.
 class EntryParts {
  public:
@@ -188,18 +179,15 @@ void put_first(Program& update, std::span<const EarlySum> sums) {
 }
 
 void begin_sums(StageList& list, std::span<const Program* const> programs, int update_number,
-                int64_t memory) {
+                int count) {
   const Program& update = *programs[static_cast<size_t>(update_number)];
-  const std::vector<int> nodes = segment_nodes(update, Segment::whole);
   std::vector<EarlySum> sums = find_early_sums(programs, update, list);
   std::ranges::sort(sums, {}, &EarlySum::step);
   std::map<int, EntryParts> parts;  // by entry
   std::pair<int, int> at{0, 0};     // where the next sum may begin: an entry, and a step of it
   for (const EarlySum& sum : sums) {
-    if (sum.step != list.update_steps) break;  // the sums that begin early are the first steps
-    memory -= result_bytes(
-        update, update.nodes()[static_cast<size_t>(nodes[static_cast<size_t>(sum.step)])]);
-    if (memory < 0) break;
+    // The sums that begin early are the first steps.
+    if (sum.step != list.update_steps || sum.step == count) break;
     at = std::max(at, {sum.entry, sum.entry_step + 1});
     const auto action_at = [&]() -> StageAction* {
       return at.first < std::ssize(list.entries)

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/words.h"
@@ -59,22 +60,26 @@ GemmLayout layout_of(const MatrixProduct& product) {
 }  // namespace
 
 NodeSeconds::NodeSeconds(const Hardware& hardware, std::string origin, const Target& target)
-    : origin_(std::move(origin)),
-      target_(target),
-      products_(hardware.gemms),
-      bandwidth_(hardware.memory_bandwidth()) {
-  for (const GemmRate& rate : products_) peaks_.try_emplace(rate.dtype, 0);
-  for (auto& [dtype, peak] : peaks_) peak = hardware.gemm_peak(dtype);
-  // The measured times of a collective, by the number of ranks and whether of several machines.
-  std::map<std::tuple<Collective, bool, int>, std::vector<std::pair<double, double>>> times;
+    : origin_(std::move(origin)), target_(target), hardware_(hardware) {
+  // The measured times of a collective, by its links and the number of ranks.
+  std::map<std::pair<Links, int>, std::vector<std::pair<double, double>>> times;
   for (const CollectiveRate& rate : hardware.collectives) {
-    times[{rate.collective, rate.ranks.machines > 1, rate.ranks.count}].emplace_back(
-        static_cast<double>(rate.bytes), rate.median_seconds);
+    const Links links{rate.collective, rate.ranks.kind, rate.ranks.machines > 1};
+    times[{links, rate.ranks.count}].emplace_back(static_cast<double>(rate.bytes),
+                                                  rate.median_seconds);
   }
   for (const auto& [key, measured] : times) {
-    const auto& [collective, several, ranks] = key;
+    const auto& [links, ranks] = key;
     const auto [latency, per_byte] = fit_line(measured);
-    lines_[{collective, several}].push_back({ranks, latency, per_byte});
+    lines_[links].push_back({ranks, latency, per_byte});
+  }
+}
+
+double NodeSeconds::rate(const std::function<double(const Hardware&)>& find) const {
+  try {
+    return find(hardware_);
+  } catch (const Error& error) {
+    throw Error("{}: {}", origin_, error.what());
   }
 }
 
@@ -83,11 +88,11 @@ const GemmRate& NodeSeconds::nearest(DType dtype, GemmLayout layout, double m, d
   const auto has_layout = [&](const GemmRate& rate) {
     return rate.dtype == dtype && rate.layout == layout;
   };
-  const bool only_layout = std::ranges::any_of(products_, has_layout);
+  const bool only_layout = std::ranges::any_of(hardware_.gemms, has_layout);
   const auto squared = [](double ratio) { return std::log(ratio) * std::log(ratio); };
   const GemmRate* best = nullptr;
   double best_distance = 0;
-  for (const GemmRate& rate : products_) {
+  for (const GemmRate& rate : hardware_.gemms) {
     if (rate.dtype != dtype || (only_layout && rate.layout != layout)) continue;
     const double distance = squared(m / static_cast<double>(rate.m)) +
                             squared(n / static_cast<double>(rate.n)) +
@@ -111,12 +116,16 @@ double NodeSeconds::product(DType dtype, GemmLayout layout, double m, double n, 
 double NodeSeconds::collective(Collective collective, double bytes,
                                const CollectiveRanks& ranks) const {
   const bool several = ranks.machines > 1;
-  const auto found = lines_.find({collective, several});
+  auto found = lines_.find({collective, ranks.kind, several});
+  if (found == lines_.end() && ranks.kind == RankKind::processes && !several) {
+    found = lines_.find({collective, RankKind::threads, several});
+  }
   if (found == lines_.end()) {
     throw Error(
-        "{} has no times of {} among ranks of {}; measure them with `tessera bench collectives "
+        "{} has no times of {} among {} of {}; measure them with `tessera bench collectives "
         "--hardware {}`",
-        origin_, word(collective), several ? "several machines" : "one machine", origin_);
+        origin_, word(collective), word(ranks.kind), several ? "several machines" : "one machine",
+        origin_);
   }
   const auto distance = [&](const Line& line) {
     return std::abs(std::log(static_cast<double>(line.ranks) / ranks.count));
@@ -136,7 +145,8 @@ double NodeSeconds::work(const Program& program, const Node& node) const {
   if (node.operation->lane() != Lane::compute) return 0;
   const Cost cost = node_cost(program, node);
   const double flops = cost.flops + cost.repeated_flops;
-  double seconds = cost.bytes / bandwidth_;
+  double seconds = 0;
+  if (cost.bytes > 0) seconds = cost.bytes / rate(&Hardware::memory_bandwidth);
   if (flops == 0) return seconds;
   const std::vector<int> updated = node.operation->updated_inputs();
   std::vector<Shape> operands;
@@ -157,9 +167,8 @@ double NodeSeconds::work(const Program& program, const Node& node) const {
   }
   // The rest has no shape that is known here.
   if (flops > of_labels) {
-    const auto peak = peaks_.find(*dtype);
-    if (peak == peaks_.end()) nearest(*dtype, GemmLayout::forward, 1, 1, 1);  // throws
-    in_products += (flops - of_labels) / peak->second;
+    const double peak = rate([&](const Hardware& hardware) { return hardware.gemm_peak(*dtype); });
+    in_products += (flops - of_labels) / peak;
   }
   return std::max(seconds, in_products);
 }

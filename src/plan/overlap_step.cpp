@@ -1,13 +1,16 @@
 #include "plan/overlap_step.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <set>
+#include <utility>
 #include <variant>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "engine/memory_plan.h"
 #include "hardware/hardware_file.h"
 #include "plan/early_sums.h"
 #include "plan/node_seconds.h"
@@ -40,25 +43,128 @@ int first_of_stage(const MeshRank& mesh_rank) {
   return rank;
 }
 
-bool is_cut(const StepPrograms& programs) {
-  return std::ranges::any_of(programs.chunks(), [](const Chunk& chunk) {
-    return std::ranges::any_of(chunk.program.nodes(), [](const Node& node) {
-      return node.operation->lane() == Lane::reductions;
-    });
-  });
+/// How the programs of a stage's ranks overlap.
+struct StepOrders {
+  std::vector<std::vector<int>> programs;  ///< of ordered_programs(): see Program::reorder()
+  int early_sums = 0;
+};
+
+/// A program whose nodes are put into order, and the segments that lists run.
+struct OrderedProgram {
+  Program* program = nullptr;
+  std::vector<Segment> segments;
+};
+
+std::vector<OrderedProgram> ordered_programs(StepPrograms& programs) {
+  std::vector<OrderedProgram> result;
+  for (int set = 0; set < std::ssize(programs.sets); ++set) {
+    const std::vector<StageList> lists = programs.step_lists(set);
+    std::vector<Chunk>& chunks = programs.sets[static_cast<size_t>(set)].chunks;
+    for (size_t i = 0; i < chunks.size(); ++i) {
+      result.push_back({&chunks[i].program, segments_of(lists, programs.chunk_number(set, i))});
+    }
+    std::optional<EvaluationPasses>& evaluation =
+        programs.sets[static_cast<size_t>(set)].evaluation;
+    if (!evaluation) continue;
+    const int first = programs.evaluation_number(set);
+    const std::array list{evaluation->list(first)};
+    for (size_t i = 0; i < evaluation->chunks.size(); ++i) {
+      result.push_back(
+          {&evaluation->chunks[i].program, segments_of(list, first + static_cast<int>(i))});
+    }
+  }
+  return result;
 }
 
-/// Finds the order of one program; `model` is that of the rank whose order all take.
-void put_in_order(Program& program, const Program& model, std::span<const Segment> segments,
-                  const OverlapOptions& options) {
-  const std::vector<int> order = overlapped_order(model, segments, options);
+void apply(const StepOrders& orders, StepPrograms& programs) {
+  const std::vector<OrderedProgram> ordered = ordered_programs(programs);
+  for (size_t i = 0; i < ordered.size(); ++i) {
+    if (!orders.programs[i].empty()) ordered[i].program->reorder(orders.programs[i]);
+  }
+  std::vector<EarlySum> sums =
+      find_early_sums(programs.list(), programs.update.program, programs.step_lists(0).front());
+  sums.resize(std::min(sums.size(), static_cast<size_t>(orders.early_sums)));
+  put_first(programs.update.program, sums);
+  programs.early_sums = orders.early_sums;
+}
+
+/// Finds the orders of a stage from the programs of its first rank, as they were written.
+class OrdersSearch {
+ public:
+  OrdersSearch(const StepPrograms& written, const OverlapOptions& options)
+      : written_(written), options_(options), most_bytes_(live_bytes(written) + options.memory) {}
+
+  StepOrders find() {
+    orders_.programs.resize(ordered_programs(written_).size());
+    const auto sums =
+        find_early_sums(written_.list(), written_.update.program, written_.step_lists(0).front());
+    const auto all_sums = static_cast<int>(sums.size());
+    orders_.early_sums = all_sums;
+    if (find_order(options_.memory)) return std::move(orders_);
+    std::ranges::fill(orders_.programs, std::vector<int>());
+    orders_.early_sums = most_sums(all_sums);
+    // The order of a program knows nothing of the others, so it may take more than it may.
+    constexpr int kSteps = 16;
+    for (int64_t memory = options_.memory; !find_order(memory); memory /= kSteps) {
+      if (memory > 0) continue;
+      std::ranges::fill(orders_.programs, std::vector<int>());
+      break;
+    }
+    return std::move(orders_);
+  }
+
+ private:
+  int64_t live_bytes(const StepPrograms& programs) const {
+    return plan_live_bytes(programs.list(), programs.actions(), options_.target);
+  }
+
+  bool fits() const {
+    StepPrograms programs = written_;
+    apply(orders_, programs);
+    return live_bytes(programs) <= most_bytes_;
+  }
+
+  /// Returns how many of the sums may begin early, all programs being in their written order.
+  int most_sums(int all) {
+    int fewest = 0;  // that fit
+    for (int count = all; fewest < all; count = (fewest + all + 1) / 2) {
+      orders_.early_sums = count;
+      if (fits()) {
+        fewest = count;
+      } else {
+        all = count - 1;
+      }
+    }
+    return fewest;
+  }
+
+  /// Finds orders with this bound. Returns whether they fit.
+  bool find_order(int64_t memory) {
+    OverlapOptions options = options_;
+    options.memory = memory;
+    const std::vector<OrderedProgram> ordered = ordered_programs(written_);
+    for (size_t i = 0; i < ordered.size(); ++i) {
+      orders_.programs[i] = overlapped_order(*ordered[i].program, ordered[i].segments, options);
+    }
+    return fits();
+  }
+
+  StepPrograms written_;
+  const OverlapOptions& options_;
+  int64_t most_bytes_;
+  StepOrders orders_;
+};
+
+void require_same_operations(const StepPrograms& programs, const StepPrograms& model) {
   const auto is_same = [](const Node& a, const Node& b) {
     return a.operation->name() == b.operation->name();
   };
-  TESSERA_CHECK(std::ranges::equal(program.nodes(), model.nodes(), is_same),
-                "rank {} has other operations than rank {} of its stage", program.rank(),
-                model.rank());
-  if (!order.empty()) program.reorder(order);
+  const std::vector<const Program*> own = programs.list(), others = model.list();
+  for (size_t i = 0; i < own.size(); ++i) {
+    TESSERA_CHECK(std::ranges::equal(own[i]->nodes(), others[i]->nodes(), is_same),
+                  "rank {} has other operations than rank {} of its stage", own[i]->rank(),
+                  others[i]->rank());
+  }
 }
 
 }  // namespace
@@ -68,7 +174,7 @@ double nominal_seconds(const Program& program, const Node& node) {
   const Cost cost = node_cost(program, node);
   const bool is_bf16 =
       !node.inputs.empty() && program.spec(node.inputs.front()).dtype == DType::bf16;
-  const double flops = cost.flops + cost.backward_flops + cost.repeated_flops;
+  const double flops = cost.flops + cost.repeated_flops;
   double seconds = std::max(flops / (is_bf16 ? kProducts : kProducts / 4), cost.bytes / kMemory);
   for (const WireBytes& wire : cost.wire) seconds += kLatency + wire.bytes / kWire;
   return seconds;
@@ -86,10 +192,11 @@ double nominal_seconds_of_messages(const Program& program, std::span<const Value
 }
 
 StepOverlap step_overlap(const RunConfig& config) {
-  StepOverlap result{
-      .options = {.seconds = nominal_seconds, .memory = config.parallel.overlap_memory.count},
-      .messages = nominal_seconds_of_messages,
-      .times = "nominal rates"};
+  StepOverlap result{.options = {.seconds = nominal_seconds,
+                                 .memory = config.parallel.overlap_memory.count,
+                                 .target = {.device = config.run.device}},
+                     .messages = nominal_seconds_of_messages,
+                     .times = "nominal rates"};
   const std::string& path = config.run.hardware;
   if (path.empty()) return result;
   const Hardware hardware = read_hardware(path);
@@ -118,23 +225,12 @@ void overlap(StepPrograms& programs, const OverlapOptions& options,
   const MeshRank mesh_rank = programs.mesh_rank();
   if (mesh_rank.mesh.ranks() == 1) return;
   const int first = first_of_stage(mesh_rank);
-  std::optional<StepPrograms> others;
-  if (first != mesh_rank.rank && is_cut(programs)) others = programs_of(first);
-  for (size_t set = 0; set < programs.sets.size(); ++set) {
-    const std::vector<StageList> lists = programs.step_lists(static_cast<int>(set));
-    Passes& passes = programs.sets[set];
-    for (size_t i = 0; i < passes.chunks.size(); ++i) {
-      Program& program = passes.chunks[i].program;
-      const std::vector<Segment> segments =
-          segments_of(lists, programs.chunk_number(static_cast<int>(set), i));
-      put_in_order(program, others ? others->sets[set].chunks[i].program : program, segments,
-                   options);
-    }
+  std::optional<StepPrograms> other;
+  if (first != mesh_rank.rank) {
+    other = programs_of(first);
+    require_same_operations(programs, *other);
   }
-  const std::vector<const Program*> list = programs.list();
-  put_first(programs.update.program,
-            find_early_sums(list, programs.update.program, programs.step_lists(0).front()));
-  programs.overlap_memory = options.memory;
+  apply(OrdersSearch(other ? *other : programs, options).find(), programs);
 }
 
 }  // namespace tessera

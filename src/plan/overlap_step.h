@@ -39,11 +39,14 @@ StepOverlap step_overlap(const RunConfig& config);
 /// step_overlap().
 std::string overlap_warning(const RunConfig& config);
 
-/// Puts the nodes of each chunk and its evaluation into such an order, and lets the lists of steps
-/// begin the update's sums early (see overlap() and begin_sums()). Programs of one rank stay as
-/// they are. `programs_of` returns the step's programs of another rank, before they were
-/// overlapped. It is called if ranks of a stage may hold pieces of different sizes: all of them
-/// then take the order of the first one.
+/// Puts the nodes of each chunk and of its evaluation into such an order, and lets the lists of
+/// steps begin the update's sums early (see overlapped_order() and begin_sums()). The most bytes
+/// that plan_memory() finds in use at once, for the target of `options`, become at the most
+/// `options.memory` more. If they would become more, fewer sums begin early, and less is moved.
+/// Programs of one rank stay as they are. All ranks of a stage take the order of its first one,
+/// since pieces of different sizes and links of different machines give ranks different numbers. So
+/// the bound is that rank's. `programs_of` returns the programs of that rank, before they were
+/// overlapped.
 void overlap(StepPrograms& programs, const OverlapOptions& options,
              const std::function<StepPrograms(int rank)>& programs_of);
 

@@ -40,9 +40,7 @@ struct StepPrograms {
   UpdateProgram update;      ///< runs after them
   Program rounding;          ///< rounds masters to weights after they were set
   std::vector<int> set_of_phase{0};  ///< by phase: the number of its set of passes
-  /// If set, the lists of steps begin sums of the update (see begin_sums()), whose results take so
-  /// many bytes at the most.
-  std::optional<int64_t> overlap_memory = {};
+  int early_sums = 0;  ///< how many sums of the update the lists of steps begin: see begin_sums()
 
   /// Returns the programs; the functions below return their numbers, the indices in this list.
   std::vector<const Program*> list() const;

@@ -155,6 +155,8 @@ TEST(PredictedStep, HidesWhatBeginsWithinTheBackwardPass) {
       predict_step(std::span(&listed, 1), host_target(1), {.node = seconds_of, .message = {}});
   double exposed = 0;
   for (const PredictedCall& call : step.stages.front().calls) exposed += call.times.exposed;
+  // A unit is a layer, the embedding or the head. That of the embedding is complete last.
+  EXPECT_EQ(total, std::ssize(programs.model.parameters.units()) - 1);
   EXPECT_DOUBLE_EQ(exposed, sums - total);
   EXPECT_DOUBLE_EQ(step.seconds, sums);
   EXPECT_GT(total, 3);

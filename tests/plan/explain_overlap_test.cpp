@@ -69,6 +69,42 @@ TEST(OverlapAccount, HasTheMessagesOfAPipeline) {
   EXPECT_EQ(json["computing_seconds"], account.computing);
 }
 
+TEST(OverlapRow, SaysWhySecondsStayExposed) {
+  OverlapRow row{.axes = "tensor",
+                 .operation = "all_gather of attention",
+                 .calls = 1,
+                 .seconds = 1,
+                 .exposed = 0.0005,
+                 .exposed_unbounded = 0.0005,
+                 .beside = {}};
+  EXPECT_EQ(row.reason(), "") << "less than a thousandth";
+  row.exposed = row.exposed_unbounded = 0.5;
+  EXPECT_EQ(row.reason(), "its result is needed at once");
+  row.beside["linear of attention"] = 0.5;
+  EXPECT_EQ(row.reason(), "what needs no result of it takes less time");
+  row.exposed_unbounded = 0.4;
+  EXPECT_EQ(row.reason(), "parallel.overlap_memory");
+  row.is_message = true;
+  EXPECT_EQ(row.reason(), "the schedule waits for it");
+}
+
+/// With no memory nothing is gathered ahead. Without a bound it is, beside computing.
+TEST(OverlapAccount, SaysWhatMoreMemoryWouldHide) {
+  const RunConfig config =
+      testing::small_run(4, {"shard.weights='all'", "shard.gradients='all'",
+                             "shard.optimizer='all'", "parallel.overlap_memory='0 B'"});
+  const OverlapAccount account = account_of(config, 4);
+  double exposed = 0, exposed_unbounded = 0;
+  for (const OverlapRow& row : account.rows) {
+    exposed += row.exposed;
+    exposed_unbounded += row.exposed_unbounded;
+    double beside = 0;
+    for (const auto& [name, seconds] : row.beside) beside += seconds;
+    EXPECT_LE(beside, row.seconds * (1 + 1e-9)) << row.operation;
+  }
+  EXPECT_LT(exposed_unbounded, exposed);
+}
+
 TEST(OverlapAccount, IsEmptyForOneRank) {
   EXPECT_THAT(account_of(testing::small_run(4, {}), 1).rows, IsEmpty());
 }

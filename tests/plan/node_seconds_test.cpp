@@ -86,12 +86,46 @@ TEST(NodeSeconds, OfCollectivesAreOnTheLineThatWasMeasured) {
               1e-5 + 5e-6, 1e-12);
 }
 
+TEST(NodeSeconds, OfCollectivesAreOfThreadsOrOfProcesses) {
+  Hardware hardware = measured_machine();
+  for (CollectiveRate& rate : hardware.collectives) rate.ranks.kind = RankKind::threads;
+  std::ranges::copy(on_a_line(Collective::all_gather, 4, 1, 1e-3, 1e-7),
+                    std::back_inserter(hardware.collectives));
+  const NodeSeconds seconds = seconds_on(hardware);
+  const auto of = [&](Collective collective, RankKind kind) {
+    return seconds.collective(collective, 5000, {kind, 4, 1});
+  };
+  EXPECT_NEAR(of(Collective::all_gather, RankKind::threads), 1e-5 + 5e-6, 1e-12);
+  EXPECT_NEAR(of(Collective::all_gather, RankKind::processes), 1e-3 + 5e-4, 1e-12);
+  EXPECT_NEAR(of(Collective::all_reduce, RankKind::processes), 1e-5 + 5e-6, 1e-12)
+      << "of processes there are no times";
+  hardware.collectives = on_a_line(Collective::all_gather, 4, 1, 1e-3, 1e-7);
+  const NodeSeconds of_processes = seconds_on(hardware);
+  EXPECT_THAT(error_of([&] {
+                of_processes.collective(Collective::all_gather, 8, {RankKind::threads, 4, 1});
+              }),
+              HasSubstr("no times of all_gather among threads of one machine"));
+}
+
+TEST(NodeSeconds, OfCollectivesAreOfTheBytesWhateverTheTypeOfTheElements) {
+  Hardware hardware = measured_machine();
+  hardware.collectives = on_a_line(Collective::all_gather, 4, 1, 1e-5, 1e-9);
+  std::vector<CollectiveRate> in_bf16 = on_a_line(Collective::all_gather, 4, 1, 3e-5, 3e-9);
+  for (CollectiveRate& rate : in_bf16) rate.dtype = DType::bf16;
+  std::ranges::copy(in_bf16, std::back_inserter(hardware.collectives));
+  // Of 1 and 3, weighted by their inverse squares, the mean is (1 + 1 / 3) / (1 + 1 / 9).
+  EXPECT_NEAR(
+      seconds_on(hardware).collective(Collective::all_gather, 5000, {RankKind::processes, 4, 1}),
+      1.2 * (1e-5 + 5e-6), 1e-12);
+}
+
 TEST(NodeSeconds, OfCollectivesHaveNeitherNegativeLatencyNorNegativeTimesOfBytes) {
+  constexpr CollectiveRanks kPair{.kind = RankKind::processes};
   Hardware hardware = measured_machine();
   hardware.collectives = on_a_line(Collective::all_gather, 2, 1, -1e-7, 1e-9);
-  EXPECT_GT(seconds_on(hardware).collective(Collective::all_gather, 0, {}), -1e-12);
+  EXPECT_GT(seconds_on(hardware).collective(Collective::all_gather, 0, kPair), -1e-12);
   hardware.collectives = on_a_line(Collective::all_gather, 2, 1, 1e-3, -1e-12);
-  EXPECT_GT(seconds_on(hardware).collective(Collective::all_gather, 1e12, {}), 0);
+  EXPECT_GT(seconds_on(hardware).collective(Collective::all_gather, 1e12, kPair), 0);
 }
 
 TEST(NodeSeconds, NameTheCollectiveThatWasNotMeasured) {
@@ -101,12 +135,12 @@ TEST(NodeSeconds, NameTheCollectiveThatWasNotMeasured) {
   EXPECT_THAT(error_of([&] {
                 seconds.collective(Collective::all_reduce, 8, {RankKind::processes, 4, 1});
               }),
-              AllOf(HasSubstr("FILE has no times of all_reduce among ranks of one machine"),
+              AllOf(HasSubstr("FILE has no times of all_reduce among processes of one machine"),
                     HasSubstr("--hardware FILE")));
   EXPECT_THAT(error_of([&] {
                 seconds.collective(Collective::all_gather, 8, {RankKind::processes, 4, 2});
               }),
-              HasSubstr("all_gather among ranks of several machines"));
+              HasSubstr("all_gather among processes of several machines"));
 }
 
 /// A dense model on a mesh: the program of the first rank's chunk.
@@ -140,6 +174,32 @@ TEST(NodeSeconds, OfANodeAreThoseOfItsProductsOrOfItsBytesIfTheseTakeLonger) {
   for (GemmRate& gemm : fast.gemms) gemm.best = gemm.median = 1e15;
   EXPECT_DOUBLE_EQ(seconds_on(fast)(program, product),
                    node_cost(program, product).bytes / kBandwidth);
+}
+
+/// A file may lack what a node does not ask for. Errors name the file.
+TEST(NodeSeconds, LookUpOnlyTheRatesThatANodeNeeds) {
+  const StepPrograms programs = programs_on(1, {});
+  const Program& program = programs.chunks().front().program;
+  Hardware hardware = measured_machine();
+  hardware.gemms = {rate(DType::f32, GemmLayout::forward, 8, 1024, 1024, 1e6)};
+  const Node& product = first(program, "linear");
+  EXPECT_DOUBLE_EQ(seconds_on(hardware)(program, product), node_cost(program, product).flops / 1e6)
+      << "no square was measured, and none is asked for";
+  EXPECT_THAT(error_of([&] { seconds_on(hardware)(program, first(program, "attention")); }),
+              AllOf(HasSubstr("FILE: "), HasSubstr("no square matrix product of f32")));
+  hardware.memory = {};
+  EXPECT_THAT(error_of([&] { seconds_on(hardware)(program, first(program, "rms_norm")); }),
+              AllOf(HasSubstr("FILE: "), HasSubstr("no bandwidth of the loop 'update'")));
+}
+
+TEST(NodeSeconds, OfNodesOfOtherLanesAreThoseOfTheirCallsAlone) {
+  const StepPrograms programs = programs_on(4, {"parallel.tensor=4"});
+  const Program& program = programs.chunks().front().program;
+  const Node& gather = first(program, "all_gather");
+  const NodeSeconds seconds = seconds_on(measured_machine());
+  EXPECT_GT(node_cost(program, gather).bytes, 0);
+  EXPECT_EQ(seconds.work(program, gather), 0);
+  EXPECT_EQ(seconds(program, gather), seconds.calls(program, gather));
 }
 
 TEST(NodeSeconds, OfACollectiveAreThoseOfItsLevelOfTheNetwork) {

@@ -88,7 +88,7 @@ ConfigSection parallel_section() {
            "put operations into an order in which communication runs beside computing, and begin "
            "the sums of gradients within the last backward pass; the results keep their bits")
       .key("overlap_memory", &ParallelSection::overlap_memory, BytesRule{}, {overlaps, "512 MiB"},
-           "bytes that results may take for that, beyond those of the order as it was written")
+           "bytes that may be in use for that, beyond those of the order as it was written")
       .section();
 }
 

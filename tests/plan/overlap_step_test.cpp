@@ -1,0 +1,153 @@
+#include "plan/overlap_step.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "base/file.h"
+#include "config/mesh_of.h"
+#include "hardware/hardware_file.h"
+#include "plan/small_run.h"
+#include "support/temporary_folder.h"
+
+namespace tessera {
+namespace {
+
+/// The head computes its products for the backward pass in the forward pass: three times the
+/// product of tokens and the head. 1024 tokens of 1024 numbers take longer to multiply than to
+/// read.
+TEST(NominalSeconds, CountEachProductOfTheHeadOnce) {
+  const RunConfig config = testing::small_run(
+      1, {"model.hidden_size=1024", "data.context=1024", "model.vocabulary_size=4096"});
+  const StepPrograms programs = step_programs(config, {mesh_of(config, 1), 0});
+  const Program& program = programs.chunks().front().program;
+  const auto head = std::ranges::find_if(program.nodes(), [&](const Node& node) {
+    return node_cost(program, node).backward_flops > 0;
+  });
+  ASSERT_NE(head, program.nodes().end());
+  const double products = 3 * 2.0 * 1024 * 1024 * 4096;
+  EXPECT_DOUBLE_EQ(nominal_seconds(program, *head), products / 400e12);
+}
+
+/// Returns the names of all nodes of a rank's programs, in their order.
+std::vector<std::string> order_of(const StepPrograms& programs) {
+  std::vector<std::string> names;
+  for (const Program* const program : programs.list()) {
+    for (const Node& node : program->nodes()) names.push_back(program->name_of(node));
+  }
+  return names;
+}
+
+/// Neither 65 nor 97 is a multiple of 3, so the last rank's pieces are smaller.
+RunConfig uneven_run(const std::vector<std::string>& more) {
+  std::vector<std::string> keys{"parallel.tensor=3", "model.hidden_size=48",
+                                "model.heads=6",     "model.kv_heads=3",
+                                "model.head_dim=8",  "model.feed_forward_size=65",
+                                "data.context=18",   "model.vocabulary_size=97"};
+  keys.insert(keys.end(), more.begin(), more.end());
+  return testing::small_run(2, keys);
+}
+
+/// Expects that ranks of one stage have one order, whatever the memory.
+void expect_one_order(const std::vector<std::string>& keys) {
+  constexpr int kRanks = 6;
+  for (const char* const memory : {"0 B", "3 KiB", "16 KiB", "1 GiB"}) {
+    std::vector<std::string> all = keys;
+    all.push_back(fmt::format("parallel.overlap_memory='{}'", memory));
+    const RunConfig config = uneven_run(all);
+    const Mesh mesh = mesh_of(config, kRanks);
+    std::map<int, std::vector<std::string>> orders;  // by stage
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const std::vector<std::string> own = order_of(step_programs(config, {mesh, rank}));
+      EXPECT_TRUE(orders.try_emplace(mesh.stage(rank), own).first->second == own)
+          << "rank " << rank << ", " << ::testing::PrintToString(all);
+    }
+  }
+}
+
+TEST(OverlapStep, GivesRanksOfAStageOneOrderIfTheirPiecesAreUneven) {
+  expect_one_order({});
+  expect_one_order({"parallel.pipeline=2"});
+  expect_one_order({"shard.optimizer='all'", "shard.gradients='all'", "shard.weights='all'"});
+}
+
+/// Computing is slow there, so that pieces of different sizes take times that differ much.
+TEST(OverlapStep, GivesRanksOfAStageOneOrderByTheTimesOfAHardwareFile) {
+  Hardware hardware{
+      .processor = {.name = "a processor", .threads = 1},
+      .gemms = {{.dtype = DType::bf16, .m = 64, .n = 64, .k = 64, .best = 1e9, .median = 1e9}},
+      .memory = {{MemoryKernel::update, 1 << 30, 1e9, 1e9}}};
+  for (const Collective collective : kMeasuredCollectives) {
+    hardware.collectives.push_back({.collective = collective,
+                                    .ranks = {RankKind::processes, 2, 1},
+                                    .bytes = 1 << 20,
+                                    .best_seconds = 1e-3,
+                                    .median_seconds = 1e-3});
+  }
+  const TemporaryFolder folder;
+  write_file(folder / "hardware.json", hardware_json(hardware));
+  const std::string key = fmt::format("run.hardware='{}'", (folder / "hardware.json").string());
+  expect_one_order({key});
+  expect_one_order({key, "parallel.pipeline=2"});
+}
+
+/// Whatever a rank's own numbers are, it takes the order that those of its stage's first rank give.
+TEST(OverlapStep, GivesRanksOfAStageTheOrderOfTheFirstOne) {
+  for (const std::vector<std::string>& keys : std::vector<std::vector<std::string>>{
+           {"parallel.tensor=3"},
+           {"parallel.context=3"},
+           {"parallel.tensor=3", "train.recompute=['layer']"},
+           {"model.experts=3", "model.experts_per_token=2", "model.family='mixtral'",
+            "model.expert_size=16", "model.feed_forward_size=0", "parallel.expert=3"}}) {
+    SCOPED_TRACE(::testing::PrintToString(keys));
+    std::vector<std::string> all{"parallel.overlap=false", "parallel.pipeline=2",
+                                 "data.context=18",        "model.hidden_size=48",
+                                 "model.heads=6",          "model.kv_heads=3",
+                                 "model.head_dim=8",       "train.global_batch=12"};
+    all.insert(all.end(), keys.begin(), keys.end());
+    const RunConfig config = testing::small_run(2, all);
+    const Mesh mesh = mesh_of(config, 6);
+    const auto written = [&](int rank) { return step_programs(config, {mesh, rank}); };
+    const OverlapOptions options{
+        .seconds =
+            [](const Program& program, const Node& node) {
+              const auto index = &node - program.nodes().data();
+              return static_cast<double>((index * 7 + 5 * program.rank()) % 11);
+            },
+        .memory = int64_t{1} << 30};
+    std::map<int, std::vector<std::string>> orders;  // by stage
+    for (int rank = 0; rank < 6; ++rank) {
+      StepPrograms programs = written(rank);
+      overlap(programs, options, written);
+      const std::vector<std::string> own = order_of(programs);
+      EXPECT_NE(own, order_of(written(rank))) << "nothing was moved";
+      EXPECT_TRUE(orders.try_emplace(mesh.stage(rank), own).first->second == own) << rank;
+    }
+  }
+}
+
+/// Gathers of sharded units begin ahead of their use in evaluations too.
+TEST(OverlapStep, PutsEvaluationsIntoOrder) {
+  const auto evaluation_of = [](int rank, const std::string& key) {
+    const RunConfig config =
+        testing::small_run(3, {key, "train.evaluate_every=1", "shard.optimizer='all'",
+                               "shard.gradients='all'", "shard.weights='all'"});
+    StepPrograms programs = step_programs(config, {mesh_of(config, 2), rank});
+    std::vector<std::string> names;
+    const Program& program = programs.sets.front().evaluation->chunks.front().program;
+    for (const Node& node : program.nodes()) names.push_back(program.name_of(node));
+    return names;
+  };
+  const std::vector<std::string> written = evaluation_of(0, "parallel.overlap=false");
+  const std::vector<std::string> ordered = evaluation_of(0, "parallel.overlap=true");
+  EXPECT_NE(ordered, written);
+  EXPECT_TRUE(std::ranges::is_permutation(ordered, written));
+  EXPECT_EQ(evaluation_of(1, "parallel.overlap=true"), ordered);
+}
+
+}  // namespace
+}  // namespace tessera
