@@ -110,9 +110,9 @@ class Executor {
   /// Gives up the frames in flight and what is held, once all work is done: a list may begin anew.
   /// Throws Error as synchronize() does.
   void give_up_frames();
-  /// Does so after an error has ended the work of all ranks (RankGroups::end_work()), which may have
-  /// left this rank's lanes with steps that cannot be done. On the processor, steps that have not
-  /// begun are left out, and the errors of others are forgotten. An accelerator's work goes on.
+  /// Does so after an error has ended the work of all ranks (RankGroups::end_work()), which may
+  /// have left this rank's lanes with steps that cannot be done. On the processor, steps that have
+  /// not begun are left out, and the errors of others are forgotten. An accelerator's work goes on.
   void abandon_work();
 
   Runtime& runtime() const { return runtime_; }

@@ -87,8 +87,8 @@ bool Timeline::note_steps_at_work(std::span<const ListEntry> list, StepsAtWork& 
 bool Timeline::follow(const Action& action, FramesInFlight& in_flight, StepsAtWork& steps) {
   const int frame = frame_of(action.program, action.micro_batch);
   const Situation situation = in_flight.begin(action, frame);
-  for (const StepAtWork step : steps.awaited_before(
-           action.program, frame, situation.segment_index, situation.begin_step)) {
+  for (const StepAtWork step :
+       steps.awaited_before(action.program, frame, situation.segment_index, situation.begin_step)) {
     steps.end(step);
   }
   in_flight.end(action, frame);

@@ -214,9 +214,10 @@ TEST(HostLanes, AnErrorOfComputingWakesTheLaneThatWaitsForOtherRanks) {
   EXPECT_THAT(errors[1], AllOf(HasSubstr("rank 0"), HasSubstr("out of range")));
 }
 
-/// The lanes of rank 0 go on when its action has ended: one fails, and the other waits for a sum that
-/// rank 1 never begins, because it waits for another one. Calls use(executor, failed) on rank 0 with
-/// the result of the lane that fails, and destroys its executor. Returns the error of rank 1.
+/// The lanes of rank 0 go on when its action has ended: one fails, and the other waits for a sum
+/// that rank 1 never begins, because it waits for another one. Calls use(executor, failed) on rank
+/// 0 with the result of the lane that fails, and destroys its executor. Returns the error of
+/// rank 1.
 std::string error_of_other_rank(const std::function<void(Executor&, Value)>& use) {
   const Mesh mesh({.tensor = 2});
   World world(2, std::chrono::seconds(20));

@@ -36,8 +36,8 @@ inline void give(const Program& program, Executor& executor, int action, int num
   }
 }
 
-/// Returns a tensor's numbers as a message has them that is sent now: when the compute lane has done
-/// all that it was given, whether or not other lanes have.
+/// Returns a tensor's numbers as a message has them that is sent now: when the compute lane has
+/// done all that it was given, whether or not other lanes have.
 inline std::vector<float> sent_numbers(Executor& executor, const Tensor& tensor) {
   std::vector<float> numbers(static_cast<size_t>(tensor.elements()));
   const auto to = std::as_writable_bytes(std::span(numbers));

@@ -32,9 +32,9 @@ using testing::RandomLanes;
 using testing::results;
 using testing::rounds;
 
-/// Returns the outputs of each program after its last part, and the states at the end, of three runs
-/// of a list. What a run leaves at work goes on beside the next one. Inputs are written where their
-/// hold begins, or else before the first part.
+/// Returns the outputs of each program after its last part, and the states at the end, of three
+/// runs of a list. What a run leaves at work goes on beside the next one. Inputs are written where
+/// their hold begins, or else before the first part.
 std::vector<float> results_of_list(std::span<const Program* const> programs,
                                    std::span<const ListEntry> list, Executor& executor) {
   std::vector<float> all;

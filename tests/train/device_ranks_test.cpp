@@ -175,9 +175,9 @@ TEST_F(DeviceRanks, EndTogetherWithTheErrorOfOne) {
 /// update.
 TEST_F(DeviceRanks, NameWhatIsNotFiniteWhileTheNextStepIsUnderWay) {
   for (const std::string graphs : {"true", "false"}) {
-    RunConfig overflowing =
-        config("overflowing", on_device({"train.micro_batch=1", "optimizer.warmup_steps=1",
-                                         "train.steps=20", "run.graphs=" + graphs}));
+    RunConfig overflowing = config("overflowing " + graphs,
+                                   on_device({"train.micro_batch=1", "optimizer.warmup_steps=1",
+                                              "train.steps=20", "run.graphs=" + graphs}));
     overflowing.checkpoint.every = 0;
     overflowing.optimizer.learning_rate = 1e30;
     const std::string error = error_of([&] { train_on(2, overflowing); });
