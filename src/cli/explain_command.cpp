@@ -90,10 +90,8 @@ void explain_run(const ExplainArguments& arguments, const RunConfig& given,
   for (const std::string& sentence : config_warnings(given, mesh_rank.mesh)) {
     logger.warn("{}", sentence);
   }
-  if (mesh_rank.mesh.ranks() > 1) {
-    if (const std::string warning = overlap_warning(given); !warning.empty()) {
-      logger.warn("{}", warning);
-    }
+  if (const std::string warning = overlap_warning(given, mesh_rank.mesh); !warning.empty()) {
+    logger.warn("{}", warning);
   }
   const RunConfig config = with_stage_layers(given, mesh_rank.mesh);  // the same in all phases
   const ChosenPhase chosen = choose_phases(config, arguments.phase).front();

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "cli/bench_commands.h"
 #include "cli/commands.h"
@@ -43,6 +44,7 @@ struct DrawArguments {
 };
 
 void run_draw(const DrawArguments& arguments) {
+  if (arguments.picture.empty()) throw Error("--svg is empty; expected the file of the picture");
   require_picture(arguments.picture);
   const std::filesystem::path file = trace_file(arguments.path);
   write_file(arguments.picture, draw(read_trace(file), arguments.view, file.string()));

@@ -122,7 +122,7 @@ struct ParallelSection {
   /// level. Empty: as the ranks run on packages and machines (see find_levels()).
   std::vector<int64_t> levels;
   bool overlap = true;  ///< whether communication runs beside computing (see overlap_step.h)
-  /// The bytes that results may take for that, beyond what the order as written takes.
+  /// The bytes that may be in use for that at once, beyond what the order as written takes.
   ByteCount overlap_memory{int64_t{512} << 20};
 };
 

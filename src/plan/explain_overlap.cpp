@@ -121,7 +121,7 @@ OverlapAccount overlap_account(const RunConfig& config, const StepPlan& plan) {
   OverlapAccount account;
   const MeshRank mesh_rank = plan.mesh_rank();
   if (mesh_rank.mesh.ranks() == 1) return account;
-  const StepOverlap overlap = step_overlap(config);
+  const StepOverlap overlap = step_overlap(config, mesh_rank.mesh);
   account.times = overlap.times;
   const StepSeconds seconds = overlap.seconds();
   constexpr int64_t kNoBound = std::numeric_limits<int64_t>::max() / 4;

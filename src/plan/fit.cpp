@@ -9,8 +9,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "base/text.h"
 #include "config/mesh_of.h"
+#include "config/pipeline_of.h"
 #include "engine/action.h"
 #include "plan/product_peak.h"
 #include "plan/run_target.h"
@@ -31,6 +33,18 @@ std::vector<int64_t> divisors(int64_t number) {
   return result;
 }
 
+/// Returns whether the pipeline has a schedule with this micro-batch: some take only certain
+/// numbers of micro-batches a step.
+bool has_schedule(RunConfig config, int64_t micro_batch, const Mesh& mesh) {
+  config.train.micro_batch = micro_batch;
+  try {
+    pipeline_schedule(config, mesh);
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
 /// Finds the largest micro-batch that fits. Makes plans for a few of the possible sizes only, by a
 /// binary search, because a larger micro-batch takes more memory.
 void find_micro_batch(Fit& fit, const RunConfig& config, const MeshRank& mesh_rank) {
@@ -43,8 +57,10 @@ void find_micro_batch(Fit& fit, const RunConfig& config, const MeshRank& mesh_ra
   };
   fit.least_bytes = arena_bytes(1);
   if (fit.least_bytes > fit.usable_bytes()) return;
-  const std::vector<int64_t> choices =
-      divisors(config.train.global_batch / data_ranks(mesh_rank.mesh));
+  std::vector<int64_t> choices = divisors(config.train.global_batch / data_ranks(mesh_rank.mesh));
+  std::erase_if(choices, [&](int64_t micro_batch) {
+    return !has_schedule(config, micro_batch, mesh_rank.mesh);
+  });
   // One sequence fits, so the search begins with the second choice.
   const auto too_large = std::partition_point(
       choices.begin() + 1, choices.end(),

@@ -137,6 +137,16 @@ double NodeSeconds::collective(Collective collective, double bytes,
   return line.latency + sent * line.per_byte;
 }
 
+bool NodeSeconds::knows_calls(const Mesh& mesh) const {
+  const MeshLevel* const machine = mesh.find_level(kNode);
+  const int of_machine = machine == nullptr ? mesh.ranks() : machine->ranks;
+  const auto knows = [&](bool several) {
+    return std::ranges::any_of(
+        lines_, [&](const auto& entry) { return std::get<bool>(entry.first) == several; });
+  };
+  return (of_machine == 1 || knows(false)) && (of_machine == mesh.ranks() || knows(true));
+}
+
 double NodeSeconds::operator()(const Program& program, const Node& node) const {
   return work(program, node) + calls(program, node);
 }

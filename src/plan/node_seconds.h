@@ -40,8 +40,9 @@ class NodeSeconds {
   /// Returns the seconds of a node: of its work and of its calls. Throws Error that names the file
   /// and what it lacks.
   double operator()(const Program& program, const Node& node) const;
-  /// Returns whether the file has times of collectives.
-  bool knows_calls() const { return !lines_.empty(); }
+  /// Returns whether the file has times of collectives among ranks of one machine, if machines have
+  /// several ranks of the mesh, and among ranks of several, if the mesh has several machines.
+  bool knows_calls(const Mesh& mesh) const;
   /// Returns the seconds of the work alone, and those of the calls alone.
   double work(const Program& program, const Node& node) const;
   double calls(const Program& program, const Node& node) const;

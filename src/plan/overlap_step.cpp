@@ -191,7 +191,7 @@ double nominal_seconds_of_messages(const Program& program, std::span<const Value
   return seconds;
 }
 
-StepOverlap step_overlap(const RunConfig& config) {
+StepOverlap step_overlap(const RunConfig& config, const Mesh& mesh) {
   StepOverlap result{.options = {.seconds = nominal_seconds,
                                  .memory = config.parallel.overlap_memory.count,
                                  .target = {.device = config.run.device}},
@@ -199,10 +199,9 @@ StepOverlap step_overlap(const RunConfig& config) {
                      .times = "nominal rates"};
   const std::string& path = config.run.hardware;
   if (path.empty()) return result;
-  const Hardware hardware = read_hardware(path);
-  if (hardware.collectives.empty()) return result;
+  const NodeSeconds seconds(read_hardware(path), path, run_target(config));
+  if (!seconds.knows_calls(mesh)) return result;
   result.times = path;
-  const NodeSeconds seconds(hardware, path, run_target(config));
   result.options.seconds = seconds;
   result.messages = [seconds](const Program& program, std::span<const Value> values, int peer) {
     return seconds.messages(program, values, peer);
@@ -210,13 +209,15 @@ StepOverlap step_overlap(const RunConfig& config) {
   return result;
 }
 
-std::string overlap_warning(const RunConfig& config) {
+std::string overlap_warning(const RunConfig& config, const Mesh& mesh) {
   const std::string& path = config.run.hardware;
-  if (path.empty() || !config.parallel.overlap || !read_hardware(path).collectives.empty())
-    return "";
+  if (mesh.ranks() == 1 || path.empty() || !config.parallel.overlap) return "";
+  if (step_overlap(config, mesh).times == path) return "";
   return fmt::format(
-      "run.hardware ({}) has no times of collectives, so parallel.overlap goes by nominal rates; "
-      "`tessera bench collectives --hardware {}` measures them on the ranks of a launcher",
+      "run.hardware ({}) has no times of collectives among these ranks, so parallel.overlap goes "
+      "by "
+      "nominal rates; `tessera bench collectives --hardware {}` measures them on the ranks of a "
+      "launcher",
       path, path);
 }
 

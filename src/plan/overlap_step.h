@@ -32,12 +32,12 @@ struct StepOverlap {
 
 /// Returns how a configuration overlaps. The seconds are those of run.hardware if that file has
 /// rates of collectives, and nominal ones otherwise. Throws Error if the file cannot be read.
-StepOverlap step_overlap(const RunConfig& config);
+StepOverlap step_overlap(const RunConfig& config, const Mesh& mesh);
 
 /// Returns a sentence for people if run.hardware names a file that does not decide how several
 /// ranks overlap, since it has no times of collectives; empty otherwise. Throws Error as
 /// step_overlap().
-std::string overlap_warning(const RunConfig& config);
+std::string overlap_warning(const RunConfig& config, const Mesh& mesh);
 
 /// Puts the nodes of each chunk and of its evaluation into such an order, and lets the lists of
 /// steps begin the update's sums early (see overlapped_order() and begin_sums()). The most bytes

@@ -322,7 +322,7 @@ StepPrograms written_programs(const RunConfig& config, const MeshRank& mesh_rank
 StepPrograms step_programs(const RunConfig& config, const MeshRank& mesh_rank) {
   StepPrograms programs = written_programs(config, mesh_rank);
   if (config.parallel.overlap && mesh_rank.mesh.ranks() > 1) {
-    overlap(programs, step_overlap(config).options, [&](int rank) {
+    overlap(programs, step_overlap(config, mesh_rank.mesh).options, [&](int rank) {
       return written_programs(config, {mesh_rank.mesh, rank});
     });
   }

@@ -146,7 +146,7 @@ std::optional<NodeSeconds> node_seconds_of(const ScheduleTask& task, const Targe
 /// Predicts the step of a timed run, if run.hardware has the times of calls.
 std::optional<PredictedStep> predicted_step(const ScheduleTask& task, const Mesh& mesh,
                                             const Target& target, const NodeSeconds* seconds) {
-  if (seconds == nullptr || !seconds->knows_calls()) return std::nullopt;
+  if (seconds == nullptr || !seconds->knows_calls(mesh)) return std::nullopt;
   const StepSeconds of_run{
       .node =
           [&](const Program& program, const Node& node) {

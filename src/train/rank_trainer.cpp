@@ -170,7 +170,9 @@ void RankTrainer::issue(int64_t step, Trace* trace) {
       {.step = step, .steps = phase().config.train.steps, .course_begin = phase().course_begin});
   next.results = step_->results();
   issued_ = std::move(next);
-  if (trace != nullptr) issued_->results.wait();
+  if (trace == nullptr) return;
+  issued_->results.wait();
+  executor_.synchronize();  // a traced step has whole events, those of its gathers too
 }
 
 /// Makes a step compare the ranks' copies of its inputs, if replicas are checked at this step.

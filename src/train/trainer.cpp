@@ -199,7 +199,7 @@ TrainReport train(const RunConfig& config, const TrainOptions& options, const Lo
   }
   if (mesh.ranks() > 1) {
     require_device_links(resolved.run.device);
-    if (const std::string warning = overlap_warning(resolved); !warning.empty()) {
+    if (const std::string warning = overlap_warning(resolved, mesh); !warning.empty()) {
       logger.warn("{}", warning);
     }
   }

@@ -113,7 +113,7 @@ LayoutTrial trial_of(const RunConfig& config, const Mesh& mesh, const TrialSize&
           .rank_timeout = std::chrono::seconds(config.run.rank_timeout),
           .micro_batches = micro_batches,
           .overlap = config.parallel.overlap && mesh.ranks() > 1
-                         ? std::optional(step_overlap(config).options)
+                         ? std::optional(step_overlap(config, mesh).options)
                          : std::nullopt};
 }
 

@@ -109,24 +109,35 @@ TEST(OverlapAccount, IsEmptyForOneRank) {
   EXPECT_THAT(account_of(testing::small_run(4, {}), 1).rows, IsEmpty());
 }
 
+/// Four ranks of one machine, or of two if parallel.levels says so.
+std::string warning_with(const std::vector<std::string>& keys) {
+  const RunConfig config = testing::small_run(4, keys);
+  return overlap_warning(config, mesh_of(config, 4));
+}
+
 TEST(OverlapWarning, SaysThatAFileHasNoTimesOfCollectives) {
   const TemporaryFolder folder;
   const fs::path path = folder / "hardware.json";
-  Hardware hardware{.processor = {.name = "a processor", .threads = 1}, .gemms = {}, .memory = {}};
+  Hardware hardware{.processor = {.name = "a processor", .threads = 1},
+                    .gemms = {},
+                    .memory = {{MemoryKernel::update, 1 << 30, 1e9, 1e9}}};
   write_file(path, hardware_json(hardware));
   const std::string key = "run.hardware='" + path.string() + "'";
-  EXPECT_THAT(overlap_warning(testing::small_run(4, {key})),
-              AllOf(HasSubstr(path.string()), HasSubstr("nominal rates"),
-                    HasSubstr("bench collectives --hardware")));
-  EXPECT_EQ(overlap_warning(testing::small_run(4, {key, "parallel.overlap=false"})), "");
-  EXPECT_EQ(overlap_warning(testing::small_run(4, {})), "");
+  EXPECT_THAT(warning_with({key}), AllOf(HasSubstr(path.string()), HasSubstr("nominal rates"),
+                                         HasSubstr("bench collectives --hardware")));
+  EXPECT_EQ(warning_with({key, "parallel.overlap=false"}), "");
+  EXPECT_EQ(warning_with({}), "");
   hardware.collectives = {{.collective = Collective::all_reduce,
                            .ranks = {RankKind::processes, 2, 1},
                            .bytes = 4,
                            .best_seconds = 1,
                            .median_seconds = 1}};
   write_file(path, hardware_json(hardware));
-  EXPECT_EQ(overlap_warning(testing::small_run(4, {key})), "");
+  EXPECT_EQ(warning_with({key}), "");
+  const std::string two_machines = "parallel.levels=[2]";
+  EXPECT_THAT(warning_with({key, two_machines}), HasSubstr("nominal rates"));
+  const RunConfig config = testing::small_run(4, {key, two_machines});
+  EXPECT_EQ(step_overlap(config, mesh_of(config, 4)).times, "nominal rates");
 }
 
 }  // namespace

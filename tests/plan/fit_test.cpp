@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/load_config.h"
+#include "config/mesh_of.h"
 #include "config/resolve.h"
 #include "plan/run_target.h"
 #include "support/error_of.h"
@@ -89,6 +90,19 @@ TEST(Fit, TheLargestMicroBatchFitsAndTheNextDivisorDoesNot) {
   EXPECT_FALSE(too_large.fits());
   EXPECT_EQ(too_large.largest_micro_batch, 4);
   EXPECT_THAT(fit_text(too_large, five), HasSubstr("lower train.micro_batch (6)"));
+}
+
+/// Interleaved 1F1B takes multiples of its stages in micro-batches: 8, 4 or 2 of these.
+TEST(Fit, TheLargestMicroBatchSuitsTheSchedule) {
+  RunConfig config = short_olmoe(1, 8);
+  config.model.layers = 4;
+  config.parallel.pipeline = 2;
+  config.parallel.virtual_stages = 2;
+  config.parallel.schedule = "interleaved";
+  const Hardware hardware = sheet("nvidia-h200.json");
+  const StepPlan plan =
+      plan_step(config, run_target(config, hardware.accelerator.value()), {mesh_of(config, 2), 0});
+  EXPECT_EQ(fit_on(config, plan, hardware).largest_micro_batch, 4);
 }
 
 TEST(Fit, AStepTakesAtLeastWhatItsProductsAndItsBytesTake) {

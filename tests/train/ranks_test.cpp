@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/text.h"
+#include "pipeline/run_trace.h"
 #include "support/error_of.h"
 #include "train/rank_runs.h"
 
@@ -21,6 +22,23 @@ TEST_F(Ranks, OfDataHaveTheLossesOfOne) {
     expect_same_training(metrics(run), metrics("data-1"), 1e-11);
   }
   EXPECT_LT(metrics("data-1").back().loss, 0.8 * metrics("data-1").front().loss);
+}
+
+/// Gathers of updated weights go on when a step has ended. A traced step waits for them, because no
+/// event of a trace ends after its step.
+TEST_F(Ranks, TraceAStepWithAllOfItsGathers) {
+  for (const std::string overlap : {"true", "false"}) {
+    const std::string run = "traced-" + overlap;
+    train_on(2, config(run, {"shard.optimizer='all'", "train.steps=6", "run.trace_step=5",
+                             "parallel.overlap=" + overlap, "run.hardware=''"}));
+    const RunTrace trace = read_trace(folder(run) / "trace.json");
+    ASSERT_EQ(trace.ranks.size(), 2U);
+    for (const RankTrace& rank : trace.ranks) {
+      const auto gathers = std::ranges::count_if(
+          rank.step.events, [](const TraceEvent& event) { return event.name == "gather_pieces"; });
+      EXPECT_GT(gathers, 0);
+    }
+  }
 }
 
 /// 20 steps in f32: each sum has another order, and nothing grows.
