@@ -88,6 +88,7 @@ Communicator::Communicator(std::unique_ptr<Transport> transport, std::vector<int
     : transport_(std::move(transport)),
       ranks_(std::move(ranks)),
       position_(position),
+      one_row_each_(ranks_.size(), 1),
       messages_to_(ranks_.size()),
       messages_from_(ranks_.size()) {
   TESSERA_CHECK(position >= 0 && position < size(), "position {} in a group of {}", position,
@@ -207,13 +208,12 @@ void Communicator::all_to_all(std::string_view name, const Tensor& from, const T
                 to.shape().text(), size());
   const Fingerprint mark = begin_call(
       all_to_all_mark(name, Collective::all_to_all, from.dtype(), from.shape(), repartition));
-  const std::vector<int64_t> one_each(ranks_.size(), 1);
   transport_->make({.mark = mark,
                     .moves = Collective::all_to_all,
                     .from = from,
                     .to = to,
-                    .sent = one_each,
-                    .received = one_each,
+                    .sent = one_row_each_,
+                    .received = one_row_each_,
                     .row_elements = to.elements() / size()});
   end_call(Collective::all_to_all);
 }

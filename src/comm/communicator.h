@@ -181,6 +181,7 @@ class Communicator {
   int position_;
   int64_t sequence_ = 0;                         // the number of collectives that have begun
   std::optional<std::vector<uint64_t>> listed_;  // CallList::hashes(), after expect_calls()
+  std::vector<int64_t> one_row_each_;            // rows of an all-to-all, for each position
   std::vector<int64_t> messages_to_;             // the number of messages sent to each position
   std::vector<int64_t> messages_from_;  // the number of messages received from each position
   std::array<Traffic, kWordsOf<Collective>.size()> traffic_{};

@@ -155,15 +155,17 @@ class OrdersSearch {
   StepOrders orders_;
 };
 
-void require_same_operations(const StepPrograms& programs, const StepPrograms& model) {
+void require_same_operations(StepPrograms& programs, StepPrograms& model) {
   const auto is_same = [](const Node& a, const Node& b) {
     return a.operation->name() == b.operation->name();
   };
-  const std::vector<const Program*> own = programs.list(), others = model.list();
+  const std::vector<OrderedProgram> own = ordered_programs(programs);
+  const std::vector<OrderedProgram> others = ordered_programs(model);
   for (size_t i = 0; i < own.size(); ++i) {
-    TESSERA_CHECK(std::ranges::equal(own[i]->nodes(), others[i]->nodes(), is_same),
-                  "rank {} has other operations than rank {} of its stage", own[i]->rank(),
-                  others[i]->rank());
+    const Program& program = *own[i].program;
+    TESSERA_CHECK(std::ranges::equal(program.nodes(), others[i].program->nodes(), is_same),
+                  "rank {} has other operations than rank {} of its stage", program.rank(),
+                  others[i].program->rank());
   }
 }
 

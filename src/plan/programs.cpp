@@ -154,7 +154,7 @@ StageList StepPrograms::step_list(int set, const PipelineSchedule& schedule,
                                   bool begins_sums) const {
   StageList result =
       stage_list(schedule, start.mesh().stage(start.rank()), chunk_programs(*this, set));
-  if (begins_sums) begin_sums(result, list(), update_number(), early_sums);
+  if (begins_sums) begin_sums(result, list(), update_number(), early_sums.value_or(0));
   return result;
 }
 
@@ -198,7 +198,8 @@ std::vector<ListEntry> StepPrograms::actions() const {
     const std::vector<StageList> lists = step_lists(set);
     add_step(lists.front());
     std::ranges::for_each(lists, add_step);
-    if (early_sums > 0) std::ranges::for_each(step_lists(set, /*begins_sums=*/false), add_step);
+    // All stages have these lists, whether theirs begin sums or not.
+    if (early_sums) std::ranges::for_each(step_lists(set, /*begins_sums=*/false), add_step);
     const auto& evaluation = sets[static_cast<size_t>(set)].evaluation;
     if (evaluation) add(evaluation->list(evaluation_number(set)));
   }
