@@ -40,7 +40,8 @@ struct StepPrograms {
   UpdateProgram update;      ///< runs after them
   Program rounding;          ///< rounds masters to weights after they were set
   std::vector<int> set_of_phase{0};  ///< by phase: the number of its set of passes
-  /// How many sums of the update the lists of steps begin (see begin_sums()), if they may begin any.
+  /// How many sums of the update the lists of steps begin (see begin_sums()), if they may begin
+  /// any.
   std::optional<int> early_sums = {};
 
   /// Returns the programs; the functions below return their numbers, the indices in this list.
