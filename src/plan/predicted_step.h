@@ -60,8 +60,8 @@ struct ListedStep {
 
 /// Predicts a step after one like it. `stages` has one rank of each stage, in their order. Each
 /// step of a lane begins and is awaited as the executor does it. All ranks of a stage are taken to
-/// come to each call at the same time, and messages of a channel to move one after the other. If each
-/// stage waits for another one at a call or a message, a call begins without the other stages.
+/// come to each call at the same time, and messages of a channel to move one after the other. If
+/// each stage waits for another one at a call or a message, a call begins without the other stages.
 PredictedStep predict_step(std::span<const ListedStep> stages, const Target& target,
                            const StepSeconds& seconds);
 
