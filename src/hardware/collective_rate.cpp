@@ -163,22 +163,22 @@ std::string CollectiveRanks::text() const {
   return fmt::format("{} processes of {} machine{}", count, machines, machines == 1 ? "" : "s");
 }
 
-double CollectiveRate::bus_bandwidth() const {
-  const auto share_of_others = static_cast<double>(ranks.count - 1) / ranks.count;
-  double sent_share = 1;  // of the bytes, by each rank; 1 for broadcasts and messages
+double sent_share(Collective collective, int ranks) {
+  const auto share_of_others = static_cast<double>(ranks - 1) / ranks;
   switch (collective) {
     case Collective::all_reduce:
-      sent_share = 2 * share_of_others;
-      break;
+      return 2 * share_of_others;
     case Collective::all_gather:
     case Collective::reduce_scatter:
     case Collective::all_to_all:
-      sent_share = share_of_others;
-      break;
+      return share_of_others;
     default:
-      break;
+      return 1;
   }
-  return sent_share * static_cast<double>(bytes) / best_seconds;
+}
+
+double CollectiveRate::bus_bandwidth() const {
+  return sent_share(collective, ranks.count) * static_cast<double>(bytes) / best_seconds;
 }
 
 std::vector<CollectiveRate> measure_collectives(Communicator& group, Communicator& everyone,

@@ -49,6 +49,9 @@ struct CollectiveRate {
   double bus_bandwidth() const;
 };
 
+/// Returns the bytes that each of so many ranks must send, as a share of a call's bytes.
+double sent_share(Collective collective, int ranks);
+
 /// The collectives whose rates can be measured.
 inline constexpr std::array kMeasuredCollectives{Collective::all_gather, Collective::reduce_scatter,
                                                  Collective::all_reduce, Collective::all_to_all,

@@ -77,7 +77,7 @@ class ChunkWriter {
     chunk_.target_seed = builder_.state("target_seed", scalar());
     chunk_.token_seed = builder_.state("token_seed", scalar());
     if (writer_.config.balance_biases == BiasBalancing::controller) {
-      writer_.balance_step = builder_.state("balance_step", {{1}, DType::f64, {}});
+      writer_.balance_step = builder_.input("balance_step", {{1}, DType::f64, {}});
       chunk_.balance_step = writer_.balance_step;
     }
     chunk_.batch = declare_batch(builder_, size_, writer_.layout, range_.embedding, range_.head);

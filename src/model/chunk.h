@@ -106,8 +106,8 @@ struct Chunk {
   Value target_seed;
   Value token_seed;
 
-  /// f64 [1]: the number of the micro-batch in the run, counted from 1; a state that is set before
-  /// each forward pass, if a controller balances routers.
+  /// f64 [1]: the number of the micro-batch in the run, counted from 1; an input, if a controller
+  /// balances routers.
   Value balance_step;
 
   Value loss;        ///< [1]: the sum over this rank's target tokens, z-loss included; an output

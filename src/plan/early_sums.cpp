@@ -1,6 +1,7 @@
 #include "plan/early_sums.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string>
@@ -9,24 +10,10 @@
 
 #include "base/error.h"
 #include "program/is_kept.h"
+#include "program/kept_uses.h"
 
 namespace tessera {
 namespace {
-
-/// The kind and the name of a value that is kept between actions, which all programs share.
-using KeptName = std::pair<ValueKind, std::string>;
-
-/// Returns the kept values that a node reads or writes.
-std::set<KeptName> kept_values(const Program& program, const Node& node) {
-  std::set<KeptName> result;
-  for (const auto* values : {&node.inputs, &node.outputs}) {
-    for (const Value value : *values) {
-      const ValueInfo& info = program.info(program.base(value));
-      if (is_kept(info)) result.emplace(info.kind, info.name);
-    }
-  }
-  return result;
-}
 
 bool sums_gradients(const Program& update, const Node& node) {
   return std::ranges::any_of(node.operation->updated_inputs(), [&](int input) {
@@ -49,11 +36,9 @@ bool may_be_early(const Program& update, const Node& node) {
 /// Returns whether a node of the update may run before those that were before it: none of them
 /// changes what it uses, or uses what it changes.
 bool may_pass(const Program& update, const Node& node, std::span<const Node* const> before) {
-  const std::set<KeptName> own = kept_values(update, node);
-  return std::ranges::all_of(before, [&](const Node* other) {
-    return std::ranges::none_of(kept_values(update, *other),
-                                [&](const KeptName& name) { return own.contains(name); });
-  });
+  const KeptUses own = kept_uses(update, node);
+  return std::ranges::none_of(
+      before, [&](const Node* other) { return own.conflict_with(kept_uses(update, *other)); });
 }
 
 /// The steps of a list that use kept values last.
@@ -87,7 +72,7 @@ class LastUses {
     const std::vector<int> nodes = segment_nodes(program, action.segment);
     for (int step = 0; step < std::ssize(nodes); ++step) {
       const Node& node = program.nodes()[static_cast<size_t>(nodes[static_cast<size_t>(step)])];
-      for (const KeptName& name : kept_values(program, node)) {
+      for (const KeptName& name : kept_uses(program, node).used) {
         std::pair<int, int>& last = uses_.try_emplace(name, 0, -1).first->second;
         last = std::max(last, {entry, step});
       }
@@ -99,37 +84,27 @@ class LastUses {
   std::map<KeptName, std::pair<int, int>> uses_;
 };
 
-/// The actions of one entry while steps of the update are put between them.
-class EntryParts {
- public:
-  explicit EntryParts(StageAction& entry) : entry_(entry) {}
-
-  /// Lets a part of the update run before a step of the entry's segment.
-  void insert(int step, const Action& part) {
-    if (step > begin_) {
-      Action before = entry_.run;
-      before.steps = {.begin = begin_, .end = step};
-      entry_.parts.push_back(before);
-      begin_ = step;
-    }
-    if (!entry_.parts.empty() && entry_.parts.back().program == part.program) {
-      entry_.parts.back().steps.end = part.steps.end;
-    } else {
-      entry_.parts.push_back(part);
-    }
+/// Lets steps of the update run before a step of the entry's own segment.
+void insert_before(StageAction& entry, int step, const Action& of_update) {
+  std::vector<Action>& parts = entry.parts;
+  if (parts.empty()) parts.push_back(entry.run);
+  auto at = std::ranges::find_if(parts, [&](const Action& part) {
+    return part.program == entry.run.program && part.micro_batch == entry.run.micro_batch &&
+           part.steps.begin <= step && step < part.steps.end;
+  });
+  TESSERA_CHECK(at != parts.end(), "step {} of an action of program {} is in none of its parts",
+                step, entry.run.program);
+  if (at->steps.begin < step) {
+    Action before = *at;
+    before.steps.end = at->steps.begin = step;
+    at = parts.insert(at, before) + 1;
   }
-
-  void end() {
-    if (entry_.parts.empty()) return;
-    Action rest = entry_.run;
-    rest.steps.begin = begin_;
-    entry_.parts.push_back(rest);
+  if (at != parts.begin() && std::prev(at)->program == of_update.program) {
+    std::prev(at)->steps.end = of_update.steps.end;
+  } else {
+    parts.insert(at, of_update);
   }
-
- private:
-  StageAction& entry_;
-  int begin_ = 0;  // the first step of the segment that is in no part yet
-};
+}
 
 }  // namespace
 
@@ -142,7 +117,7 @@ std::vector<EarlySum> find_early_sums(std::span<const Program* const> programs,
   for (int step = 0; step < std::ssize(nodes); ++step) {
     const Node& node = update.nodes()[static_cast<size_t>(nodes[static_cast<size_t>(step)])];
     if (may_be_early(update, node) && may_pass(update, node, before)) {
-      const auto [entry, entry_step] = last_uses.of(kept_values(update, node));
+      const auto [entry, entry_step] = last_uses.of(kept_uses(update, node).used);
       result.push_back({.step = step, .entry = entry, .entry_step = entry_step});
     } else {
       before.push_back(&node);
@@ -183,8 +158,7 @@ void begin_sums(StageList& list, std::span<const Program* const> programs, int u
   const Program& update = *programs[static_cast<size_t>(update_number)];
   std::vector<EarlySum> sums = find_early_sums(programs, update, list);
   std::ranges::sort(sums, {}, &EarlySum::step);
-  std::map<int, EntryParts> parts;  // by entry
-  std::pair<int, int> at{0, 0};     // where the next sum may begin: an entry, and a step of it
+  std::pair<int, int> at{0, 0};  // where the next sum may begin: an entry, and a step of it
   for (const EarlySum& sum : sums) {
     // The sums that begin early are the first steps.
     if (sum.step != list.update_steps || sum.step == count) break;
@@ -205,12 +179,10 @@ void begin_sums(StageList& list, std::span<const Program* const> programs, int u
     }
     StageAction* const action = action_at();
     if (action == nullptr) break;
-    parts.try_emplace(at.first, *action)
-        .first->second.insert(at.second, {.program = update_number,
-                                          .steps = {.begin = sum.step, .end = sum.step + 1}});
+    insert_before(*action, at.second,
+                  {.program = update_number, .steps = {.begin = sum.step, .end = sum.step + 1}});
     ++list.update_steps;
   }
-  for (auto& [entry, of_entry] : parts) of_entry.end();
 }
 
 }  // namespace tessera

@@ -41,6 +41,7 @@ RowKey key_of(const PredictedCall& call) {
 struct Predicted {
   double seconds = 0;
   double computing = 0;
+  int calls_alone = 0;
   Rows rows;
 };
 
@@ -66,7 +67,10 @@ Predicted predict(const RunConfig& config, const MeshRank& mesh_rank, const Step
   }
   const PredictedStep step = predict_step(config, stages, run_target(config), seconds);
   const PredictedStage& stage = step.stages[static_cast<size_t>(mesh.stage(mesh_rank.rank))];
-  Predicted result{.seconds = step.seconds, .computing = stage.computing, .rows = {}};
+  Predicted result{.seconds = step.seconds,
+                   .computing = stage.computing,
+                   .calls_alone = step.calls_alone,
+                   .rows = {}};
   for (const PredictedCall& call : stage.calls) {
     const RowKey key = key_of(call);
     // The rest is work of a lane that calls no other rank.
@@ -131,6 +135,8 @@ OverlapAccount overlap_account(const RunConfig& config, const StepPlan& plan) {
   account.computing = step.computing;
   account.seconds = step.seconds;
   account.seconds_written = written.seconds;
+  account.has_turns = !plan.programs.sets.front().pairs.empty();
+  account.calls_alone = step.calls_alone;
   for (const auto& [key, times] : step.rows) {
     account.rows.push_back({.axes = key.first,
                             .operation = key.second,
@@ -159,12 +165,20 @@ std::string overlap_table(const OverlapAccount& account) {
     exposed += row.exposed;
     waiting += row.waiting;
   }
+  std::string notes;
+  if (account.has_turns) notes += "micro-batches take turns, in pairs\n";
+  if (account.calls_alone > 0) {
+    notes += fmt::format(
+        "{} calls are predicted without their wait for other stages: each stage waited for "
+        "another one\n",
+        account.calls_alone);
+  }
   return fmt::format(
-      "communication beside computing, in ms of a step ({})\n{}"
+      "communication beside computing, in ms of a step ({})\n{}{}"
       "predicted step {} ms: {} computing, {} exposed, {} waiting for other stages; in the order "
       "as "
       "it is written {} ms ({:.2f} times as long)\n",
-      account.times, table.text(), in_milliseconds(account.seconds),
+      account.times, table.text(), notes, in_milliseconds(account.seconds),
       in_milliseconds(account.computing), in_milliseconds(exposed), in_milliseconds(waiting),
       in_milliseconds(account.seconds_written), account.seconds_written / account.seconds);
 }
@@ -187,6 +201,8 @@ nlohmann::ordered_json overlap_json(const OverlapAccount& account) {
           {"step_seconds", account.seconds},
           {"computing_seconds", account.computing},
           {"step_seconds_as_written", account.seconds_written},
+          {"micro_batches_take_turns", account.has_turns},
+          {"calls_without_other_stages", account.calls_alone},
           {"calls", rows}};
 }
 

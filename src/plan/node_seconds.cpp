@@ -18,16 +18,6 @@
 namespace tessera {
 namespace {
 
-/// Returns the bytes that a rank must send of a call's bytes: see CollectiveRate::bus_bandwidth().
-double sent_bytes(Collective collective, double bytes, int ranks) {
-  const double others = static_cast<double>(ranks - 1) / ranks;
-  if (collective == Collective::all_reduce) return 2 * others * bytes;
-  const bool is_of_pieces = collective == Collective::all_gather ||
-                            collective == Collective::reduce_scatter ||
-                            collective == Collective::all_to_all;
-  return is_of_pieces ? others * bytes : bytes;
-}
-
 /// Returns the line t = latency + bytes · per_byte with the least sum of the squared relative
 /// errors. Neither number is below 0.
 std::pair<double, double> fit_line(std::span<const std::pair<double, double>> times) {
@@ -133,7 +123,7 @@ double NodeSeconds::collective(Collective collective, double bytes,
   const Line& line = *std::ranges::min_element(found->second, {}, distance);
   // Per byte that a rank sends, the time does not depend on the number of ranks.
   const double sent =
-      sent_bytes(collective, bytes, ranks.count) / sent_bytes(collective, 1, line.ranks);
+      bytes * sent_share(collective, ranks.count) / sent_share(collective, line.ranks);
   return line.latency + sent * line.per_byte;
 }
 
@@ -243,9 +233,8 @@ double NodeSeconds::messages(const Program& program, std::span<const Value> valu
   const CollectiveRanks ranks{.kind = RankKind::processes, .count = 2, .machines = several ? 2 : 1};
   double seconds = 0;
   for (const Value value : values) {
-    const Spec& spec = program.spec(value);
-    const int64_t bytes = spec.shape.elements() * dtype_size(spec.dtype);
-    seconds += collective(Collective::message, static_cast<double>(bytes), ranks);
+    const auto bytes = static_cast<double>(program.spec(value).bytes());
+    seconds += collective(Collective::message, bytes, ranks);
   }
   return seconds;
 }

@@ -47,6 +47,7 @@ int first_of_stage(const MeshRank& mesh_rank) {
 struct StepOrders {
   std::vector<std::vector<int>> programs;  ///< of ordered_programs(): see Program::reorder()
   int early_sums = 0;
+  std::vector<PairParts> pairs;  ///< by set of passes
 };
 
 /// A program whose nodes are put into order, and the segments that lists run.
@@ -86,6 +87,9 @@ void apply(const StepOrders& orders, StepPrograms& programs) {
   sums.resize(std::min(sums.size(), static_cast<size_t>(orders.early_sums)));
   put_first(programs.update.program, sums);
   programs.early_sums = orders.early_sums;
+  for (size_t set = 0; set < programs.sets.size(); ++set) {
+    programs.sets[set].pairs = orders.pairs[set];
+  }
 }
 
 /// Finds the orders of a stage from the programs of its first rank, as they were written.
@@ -96,11 +100,20 @@ class OrdersSearch {
 
   StepOrders find() {
     orders_.programs.resize(ordered_programs(written_).size());
+    orders_.pairs.resize(written_.sets.size());
+    find_orders();
+    if (is_slower_than_written()) write_as_it_was();
+    for (size_t set = 0; set < written_.sets.size(); ++set) find_pairs(set);
+    return std::move(orders_);
+  }
+
+ private:
+  void find_orders() {
     const auto sums =
         find_early_sums(written_.list(), written_.update.program, written_.step_lists(0).front());
     const auto all_sums = static_cast<int>(sums.size());
     orders_.early_sums = all_sums;
-    if (find_order(options_.memory)) return std::move(orders_);
+    if (find_order(options_.memory)) return;
     std::ranges::fill(orders_.programs, std::vector<int>());
     orders_.early_sums = most_sums(all_sums);
     // The order of a program knows nothing of the others, so it may take more than it may.
@@ -110,19 +123,60 @@ class OrdersSearch {
       std::ranges::fill(orders_.programs, std::vector<int>());
       break;
     }
-    return std::move(orders_);
   }
 
- private:
+  /// Returns whether a step is predicted to take longer than in the written order. An order is
+  /// found without playing the whole step, so with little memory that may be. Steps of several
+  /// stages are not played here.
+  bool is_slower_than_written() const {
+    if (written_.sets.front().placement.chunks() > 1) return false;
+    return seconds_of_pair(overlapped(), 0) > seconds_of_pair(written_, 0);
+  }
+
+  void write_as_it_was() {
+    std::ranges::fill(orders_.programs, std::vector<int>());
+    orders_.early_sums = 0;
+  }
+
+  /// Lets the micro-batches of a set of passes take turns, if that makes steps shorter.
+  void find_pairs(size_t set) {
+    const Passes& passes = written_.sets[set];
+    if (passes.placement.chunks() > 1 || passes.most_micro_batches == 1) return;
+    StepPrograms programs = overlapped();
+    if (!may_pair(programs.sets[set].chunks.front().program)) return;
+    const double seconds = seconds_of_pair(programs, set);
+    PairParts& pairs = orders_.pairs[set];
+    for (const Segment segment : {Segment::forward, Segment::backward}) {
+      auto parts = pair_parts(programs.sets[set].chunks.front().program, segment, options_.seconds);
+      if (parts) pairs.emplace(segment, *std::move(parts));
+    }
+    if (pairs.empty()) return;
+    programs.sets[set].pairs = pairs;
+    constexpr double kGain = 0.99;  // less is not worth the memory
+    const bool is_faster = seconds_of_pair(programs, set) < kGain * seconds;
+    if (!is_faster || live_bytes(programs) > most_bytes_) pairs.clear();
+  }
+
+  /// Predicts a step of two micro-batches.
+  double seconds_of_pair(const StepPrograms& programs, size_t set) const {
+    const ListedStep step{.programs = &programs,
+                          .list = programs.step_list(static_cast<int>(set), 2)};
+    return predict_step(std::span(&step, 1), options_.target,
+                        {.node = options_.seconds, .message = {}})
+        .seconds;
+  }
+
   int64_t live_bytes(const StepPrograms& programs) const {
     return plan_live_bytes(programs.list(), programs.actions(), options_.target);
   }
 
-  bool fits() const {
+  StepPrograms overlapped() const {
     StepPrograms programs = written_;
     apply(orders_, programs);
-    return live_bytes(programs) <= most_bytes_;
+    return programs;
   }
+
+  bool fits() const { return live_bytes(overlapped()) <= most_bytes_; }
 
   /// Returns how many of the sums may begin early, all programs being in their written order.
   int most_sums(int all) {
@@ -186,9 +240,7 @@ double nominal_seconds_of_messages(const Program& program, std::span<const Value
                                    int /*peer*/) {
   double seconds = 0;
   for (const Value value : values) {
-    const Spec& spec = program.spec(value);
-    const int64_t bytes = spec.shape.elements() * dtype_size(spec.dtype);
-    seconds += kLatency + static_cast<double>(bytes) / kWire;
+    seconds += kLatency + static_cast<double>(program.spec(value).bytes()) / kWire;
   }
   return seconds;
 }

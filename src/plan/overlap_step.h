@@ -39,10 +39,12 @@ StepOverlap step_overlap(const RunConfig& config, const Mesh& mesh);
 /// step_overlap().
 std::string overlap_warning(const RunConfig& config, const Mesh& mesh);
 
-/// Puts the nodes of each chunk and of its evaluation into such an order, and lets the lists of
-/// steps begin the update's sums early (see overlapped_order() and begin_sums()). The most bytes
-/// that plan_memory() finds in use at once, for the target of `options`, become at the most
-/// `options.memory` more. If they would become more, fewer sums begin early, and less is moved.
+/// Puts the nodes of each chunk and of its evaluation into such an order, lets the lists of steps
+/// begin the update's sums early, and lets the micro-batches of one stage with one chunk take turns
+/// where that makes steps shorter (see overlapped_order(), begin_sums() and pair_parts()). The most
+/// bytes that plan_memory() finds in use at once, for the target of `options`, become at the most
+/// `options.memory` more. If they would become more, micro-batches do not take turns, fewer sums
+/// begin early, and less is moved.
 /// Programs of one rank stay as they are. All ranks of a stage take the order of its first one,
 /// since pieces of different sizes and links of different machines give ranks different numbers. So
 /// the bound is that rank's. `programs_of` returns the programs of that rank, before they were

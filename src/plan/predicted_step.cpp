@@ -14,8 +14,10 @@ namespace {
 
 /// Runs the stages by turns, each as far as it gets. If each waits for another one, a call that one
 /// waits for begins without the others. That may be if the calls of a lane wait for those of
-/// another stage, which come after a message that this stage sends later.
-void run_by_turns(std::list<StageClocks>& stages) {
+/// another stage, which come after a message that this stage sends later. Returns how many calls
+/// began so in the predicted step.
+int run_by_turns(std::list<StageClocks>& stages) {
+  int calls_alone = 0;
   const auto is_done = [](const StageClocks& stage) { return stage.is_done(); };
   while (!std::ranges::all_of(stages, is_done)) {
     bool got_further = false;
@@ -27,7 +29,9 @@ void run_by_turns(std::list<StageClocks>& stages) {
     const auto alone = std::ranges::find_if(stages, waits);
     TESSERA_CHECK(alone != stages.end(), "the stages of a step wait for each other's messages");
     alone->begin_alone();
+    if (alone->pass() == StageClocks::kPredicted) ++calls_alone;
   }
+  return calls_alone;
 }
 
 /// Returns the lists of the stages for another number of micro-batches.
@@ -45,9 +49,12 @@ std::vector<ListedStep> lists_of(RunConfig phase, std::span<const StepPrograms* 
 
 /// Adds to a step of more micro-batches `factor` times what it has more than a step of fewer.
 void extend(double& more, double fewer, double factor) { more += factor * (more - fewer); }
+void extend(int& more, int fewer, double factor) {
+  more += static_cast<int>(std::lround(factor * (more - fewer)));
+}
 
 void extend(PredictedSeconds& more, const PredictedSeconds& fewer, double factor) {
-  more.calls += static_cast<int>(std::lround(factor * (more.calls - fewer.calls)));
+  extend(more.calls, fewer.calls, factor);
   extend(more.seconds, fewer.seconds, factor);
   extend(more.exposed, fewer.exposed, factor);
   extend(more.waiting, fewer.waiting, factor);
@@ -59,6 +66,7 @@ void extend(PredictedSeconds& more, const PredictedSeconds& fewer, double factor
 
 void extend(PredictedStep& more, const PredictedStep& fewer, double factor) {
   extend(more.seconds, fewer.seconds, factor);
+  extend(more.calls_alone, fewer.calls_alone, factor);
   for (size_t i = 0; i < more.stages.size(); ++i) {
     PredictedStage& stage = more.stages[i];
     const PredictedStage& before = fewer.stages[i];
@@ -79,7 +87,7 @@ PredictedStep predict_step(std::span<const ListedStep> stages, const Target& tar
   StageMeetings meetings;
   std::list<StageClocks> clocks;  // cannot be moved
   for (const ListedStep& stage : stages) clocks.emplace_back(stage, target, seconds, meetings);
-  run_by_turns(clocks);
+  const int calls_alone = run_by_turns(clocks);
   const auto end_of = [&](int pass) {
     double end = 0;
     for (const StageClocks& stage : clocks) end = std::max(end, stage.end_of(pass));
@@ -87,7 +95,8 @@ PredictedStep predict_step(std::span<const ListedStep> stages, const Target& tar
   };
   PredictedStep result{
       .seconds = end_of(StageClocks::kPredicted) - end_of(StageClocks::kPredicted - 1),
-      .stages = {}};
+      .stages = {},
+      .calls_alone = calls_alone};
   for (const StageClocks& stage : clocks) result.stages.push_back(stage.predicted());
   return result;
 }
@@ -95,7 +104,9 @@ PredictedStep predict_step(std::span<const ListedStep> stages, const Target& tar
 PredictedStep predict_step(const RunConfig& phase, std::span<const StepPrograms* const> stages,
                            const Target& target, const StepSeconds& seconds) {
   const PipelineShape shape = pipeline_shape(phase, stages.front()->start.mesh());
-  const int round = std::max(shape.ranks, shape.consecutive_micro_batches.value_or(1));
+  const bool in_pairs = !stages.front()->sets.front().pairs.empty();
+  const int round =
+      std::max({shape.ranks, shape.consecutive_micro_batches.value_or(1), in_pairs ? 2 : 1});
   const auto predict = [&](int micro_batches) {
     return predict_step(lists_of(phase, stages, micro_batches), target, seconds);
   };

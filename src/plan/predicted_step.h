@@ -42,6 +42,7 @@ struct PredictedStage {
 struct PredictedStep {
   double seconds = 0;
   std::vector<PredictedStage> stages;
+  int calls_alone = 0;  ///< the calls that began without the other stages: see predict_step()
 };
 
 /// How long what a step does takes, in seconds.

@@ -43,8 +43,11 @@ WrittenPasses passes_of(const RunConfig& config, const MeshRank& mesh_rank, cons
   return written;
 }
 
-/// Notes the schedule of a phase's steps, if its stages need one.
+/// Notes the micro-batches of a phase's steps, and their schedule if the stages need one.
 void add_schedule(Passes& passes, const RunConfig& config, const Mesh& mesh) {
+  const auto micro_batches_of_step =
+      static_cast<int>(config.train.global_batch / (config.train.micro_batch * data_ranks(mesh)));
+  passes.most_micro_batches = std::max(passes.most_micro_batches, micro_batches_of_step);
   if (passes.placement.chunks() == 1) return;
   PipelineSchedule schedule = pipeline_schedule(config, mesh);
   const int micro_batches = schedule.micro_batches;
@@ -146,25 +149,31 @@ PipelineSchedule StepPrograms::step_schedule(int set, int micro_batches) const {
   return schedule->second;
 }
 
-StageList StepPrograms::step_list(int set, int micro_batches, bool begins_sums) const {
-  return step_list(set, step_schedule(set, micro_batches), begins_sums);
+StageList StepPrograms::step_list(int set, int micro_batches, bool overlaps) const {
+  return step_list(set, step_schedule(set, micro_batches), overlaps);
 }
 
-StageList StepPrograms::step_list(int set, const PipelineSchedule& schedule,
-                                  bool begins_sums) const {
-  StageList result =
-      stage_list(schedule, start.mesh().stage(start.rank()), chunk_programs(*this, set));
-  if (begins_sums) begin_sums(result, list(), update_number(), early_sums.value_or(0));
+StageList StepPrograms::step_list(int set, const PipelineSchedule& schedule, bool overlaps) const {
+  const PairParts& pairs = sets[static_cast<size_t>(set)].pairs;
+  const bool has_pairs = overlaps && !pairs.empty();
+  StageList result = stage_list(has_pairs ? in_pairs(schedule) : schedule,
+                                start.mesh().stage(start.rank()), chunk_programs(*this, set));
+  if (has_pairs) take_turns(result, pairs);
+  if (overlaps) begin_sums(result, list(), update_number(), early_sums.value_or(0));
   return result;
 }
 
-std::vector<StageList> StepPrograms::step_lists(int set, bool begins_sums) const {
-  const auto& schedules = sets[static_cast<size_t>(set)].schedules;
-  // In the list of one chunk, the last micro-batch differs from those before it.
-  if (schedules.empty()) return {step_list(set, 1, begins_sums), step_list(set, 2, begins_sums)};
+std::vector<StageList> StepPrograms::step_lists(int set, bool overlaps) const {
+  const Passes& passes = sets[static_cast<size_t>(set)];
   std::vector<StageList> result;
-  for (const auto& [micro_batches, schedule] : schedules) {
-    result.push_back(step_list(set, micro_batches, begins_sums));
+  if (passes.schedules.empty()) {
+    // In the list of one chunk, the last micro-batch differs from those before it. In pairs, the
+    // first and the last pair do, and one micro-batch may be left.
+    const int most = overlaps && !passes.pairs.empty() ? 5 : 2;
+    for (int count = 1; count <= most; ++count) result.push_back(step_list(set, count, overlaps));
+  }
+  for (const auto& [micro_batches, schedule] : passes.schedules) {
+    result.push_back(step_list(set, micro_batches, overlaps));
   }
   return result;
 }
@@ -179,29 +188,29 @@ std::vector<StageList> StepPrograms::stage_lists() const {
   return result;
 }
 
+std::vector<ListEntry> StepPrograms::whole_step(const StageList& list) const {
+  std::vector<ListEntry> result{start_action()};
+  std::ranges::move(list.for_plan(), std::back_inserter(result));
+  result.emplace_back(update_action(list));
+  return result;
+}
+
 std::vector<ListEntry> StepPrograms::actions() const {
-  std::vector<ListEntry> result;
-  const auto add_whole = [&](int program) {
-    result.emplace_back(Action{.segment = Segment::whole, .program = program});
-  };
-  const auto add = [&](const StageList& list) {
-    std::ranges::move(list.for_plan(), std::back_inserter(result));
-  };
+  std::vector<ListEntry> result{Action{.program = rounding_number()}};
   const auto add_step = [&](const StageList& list) {
-    add_whole(start_number());
-    add(list);
-    result.emplace_back(Action{.program = update_number(), .steps = {.begin = list.update_steps}});
+    std::ranges::move(whole_step(list), std::back_inserter(result));
   };
-  add_whole(rounding_number());
   for (int set = 0; set < std::ssize(sets); ++set) {
     // What the update of a step leaves at work is so when the next step begins.
     const std::vector<StageList> lists = step_lists(set);
     add_step(lists.front());
     std::ranges::for_each(lists, add_step);
-    // All stages have these lists, whether theirs begin sums or not.
-    if (early_sums) std::ranges::for_each(step_lists(set, /*begins_sums=*/false), add_step);
+    // All stages have these lists, whatever theirs begin early.
+    if (early_sums) std::ranges::for_each(step_lists(set, /*overlaps=*/false), add_step);
     const auto& evaluation = sets[static_cast<size_t>(set)].evaluation;
-    if (evaluation) add(evaluation->list(evaluation_number(set)));
+    if (!evaluation) continue;
+    const StageList list = evaluation->list(evaluation_number(set));
+    std::ranges::move(list.for_plan(), std::back_inserter(result));
   }
   return result;
 }
@@ -218,8 +227,11 @@ PassesToWrite passes_to_write(const RunConfig& config, const MeshRank& mesh_rank
 }
 
 Passes write_passes(const PassesToWrite& passes, const MeshRank& mesh_rank) {
-  Passes result{
-      .placement = passes.placement, .chunks = {}, .evaluation = std::nullopt, .schedules = {}};
+  Passes result{.placement = passes.placement,
+                .chunks = {},
+                .evaluation = std::nullopt,
+                .schedules = {},
+                .pairs = {}};
   for (const int chunk : passes.placement.chunks_of(mesh_rank.mesh.stage(mesh_rank.rank))) {
     result.chunks.push_back(write_chunk(passes.model, passes.compute, passes.size, passes.recompute,
                                         passes.ranges[static_cast<size_t>(chunk)], mesh_rank,

@@ -11,6 +11,7 @@
 #include "model/model.h"
 #include "pipeline/stage_list.h"
 #include "plan/evaluation_passes.h"
+#include "plan/micro_batch_pairs.h"
 #include "state/parameter_store.h"
 #include "state/update_program.h"
 
@@ -30,6 +31,9 @@ struct Passes {
   std::optional<EvaluationPasses> evaluation;  ///< none if the run does not evaluate
   /// By the number of micro-batches of a step. Not needed for one stage with one chunk.
   std::map<int, PipelineSchedule> schedules;
+  int most_micro_batches = 1;  ///< of a step
+  /// How two micro-batches of one stage with one chunk take turns; empty if they do not.
+  PairParts pairs;
 };
 
 /// Every program that a rank runs in training.
@@ -53,6 +57,12 @@ struct StepPrograms {
   /// Returns the number of the first chunk's evaluation; those of the other chunks follow.
   int evaluation_number(int set = 0) const;
 
+  /// Returns what a rank runs before a list of passes, and after it.
+  Action start_action() const { return {.program = start_number()}; }
+  Action update_action(const StageList& list) const {
+    return {.program = update_number(), .steps = {.begin = list.update_steps}};
+  }
+
   MeshRank mesh_rank() const { return {start.mesh(), start.rank()}; }
   /// Returns the chunks of this rank's stage in the first phase.
   const std::vector<Chunk>& chunks() const { return sets.front().chunks; }
@@ -62,15 +72,19 @@ struct StepPrograms {
   /// none.
   PipelineSchedule step_schedule(int set, int micro_batches) const;
   /// Returns what this rank does with the micro-batches of a step, by step_schedule(). The list
-  /// begins sums of the update if the programs overlap, unless `begins_sums` is false.
-  StageList step_list(int set, int micro_batches, bool begins_sums = true) const;
+  /// begins sums of the update and lets micro-batches take turns, as the programs overlap, unless
+  /// `overlaps` is false.
+  StageList step_list(int set, int micro_batches, bool overlaps = true) const;
   /// Returns what it does with another schedule of the same placement.
-  StageList step_list(int set, const PipelineSchedule& schedule, bool begins_sums = true) const;
-  /// Returns these lists, by the number of micro-batches.
-  std::vector<StageList> step_lists(int set, bool begins_sums = true) const;
+  StageList step_list(int set, const PipelineSchedule& schedule, bool overlaps = true) const;
+  /// Returns these lists, by the number of micro-batches: for one stage with one chunk those of so
+  /// few micro-batches that lists of more do nothing else.
+  std::vector<StageList> step_lists(int set, bool overlaps = true) const;
 
   /// Returns the lists of the steps and evaluations of all phases.
   std::vector<StageList> stage_lists() const;
+  /// Returns a step with this list of passes, as plan_memory() takes it.
+  std::vector<ListEntry> whole_step(const StageList& list) const;
   /// Returns all that the rank does, as plan_memory() takes it: the rounding, then the steps of all
   /// phases, each with the start, the passes and the update, and their evaluations.
   std::vector<ListEntry> actions() const;

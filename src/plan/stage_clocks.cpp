@@ -19,7 +19,7 @@ bool is_post(MessageCall call) {
 /// Returns a stage's list with what comes before and after it in a step.
 std::vector<std::variant<Action, StageMessage>> entries_of(const ListedStep& step) {
   std::vector<std::variant<Action, StageMessage>> result;
-  result.emplace_back(Action{.program = step.programs->start_number()});
+  result.emplace_back(step.programs->start_action());
   for (const StageEntry& entry : step.list.entries) {
     if (const auto* const action = std::get_if<StageAction>(&entry)) {
       result.insert(result.end(), action->runs().begin(), action->runs().end());
@@ -27,8 +27,7 @@ std::vector<std::variant<Action, StageMessage>> entries_of(const ListedStep& ste
       result.emplace_back(*message);
     }
   }
-  result.emplace_back(Action{.program = step.programs->update_number(),
-                             .steps = {.begin = step.list.update_steps}});
+  result.emplace_back(step.programs->update_action(step.list));
   return result;
 }
 
@@ -36,10 +35,7 @@ std::vector<std::variant<Action, StageMessage>> entries_of(const ListedStep& ste
 /// not.
 MemoryPlan plan_of(const ListedStep& step, const Target& target) {
   const std::vector<const Program*> programs = step.programs->list();
-  std::vector<ListEntry> list{Action{.program = step.programs->start_number()}};
-  std::ranges::move(step.list.for_plan(), std::back_inserter(list));
-  list.emplace_back(Action{.program = step.programs->update_number(),
-                           .steps = {.begin = step.list.update_steps}});
+  std::vector<ListEntry> list = step.programs->whole_step(step.list);
   std::set<int> run;
   for (const ListEntry& entry : list) {
     if (const auto* const action = std::get_if<Action>(&entry)) run.insert(action->program);

@@ -25,7 +25,9 @@ class StageClocks {
   /// Runs until another stage has to come to a message or a call, or to the end. Returns whether it
   /// got further.
   bool advance();
-  bool is_done() const { return pass_ == kPasses; }
+  bool is_done() const { return pass() == kPasses; }
+  /// Returns the number of the run of the list that it is in, from 0.
+  int pass() const { return pass_; }
   /// Returns whether it waits for other stages to come to a call.
   bool waits_for_call() const { return has_arrived_; }
   /// Lets that call begin without them.

@@ -195,6 +195,10 @@ KernelsReport measure_kernels(const RunConfig& given, const Repeats& repeats) {
       if (forward) {
         inputs[static_cast<size_t>(program)].fill(executor, program, action.run.micro_batch,
                                                   batches.front());
+        if (const Value number =
+                plan.programs.chunks()[static_cast<size_t>(program)].balance_step) {
+          write_scalar(executor, executor.tensor(number, program, action.run.micro_batch), 1);
+        }
       }
       traced.begin(forward ? "forward" : "backward");
     });

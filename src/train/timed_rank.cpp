@@ -109,7 +109,7 @@ TimedStep TimedRank::run(double ahead) {
   TimedStep result;
   const auto now = [&] { return monotonic_seconds() + ahead; };
   result.start = now();
-  executor_.run({.segment = Segment::whole, .program = plan_.programs.start_number()});
+  executor_.run(plan_.programs.start_action());
   runner_.run(list_, [&](const StageAction& entry) {
     const double seconds_of_nodes = this->seconds_of_nodes(entry.run);
     const double start = now();
@@ -118,8 +118,7 @@ TimedStep TimedRank::run(double ahead) {
     wait(seconds - seconds_of_nodes);
   });
   result.list_end = now();
-  executor_.run(
-      {.program = plan_.programs.update_number(), .steps = {.begin = list_.update_steps}});
+  executor_.run(plan_.programs.update_action(list_));
   result.end = now();
   return result;
 }

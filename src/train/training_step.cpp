@@ -50,14 +50,14 @@ void TrainingStep::begin(std::span<const Batch> micro_batches) {
                1.0 / static_cast<double>(std::max<int64_t>(targets_, 1)));
   write_scalar(executor_, executor_.tensor(chunk.token_seed, program),
                1.0 / static_cast<double>(tokens_));
-  executor_.run({.segment = Segment::whole, .program = programs_.start_number()});
+  executor_.run(programs_.start_action());
 }
 
 void TrainingStep::forward_backward(std::span<const Batch> parts, std::span<const Batch> wholes) {
   const int count = static_cast<int>(parts.size());
-  if (list_.micro_batches != count || list_begins_sums_ != begins_sums_) {
-    list_ = programs_.step_list(set_, count, begins_sums_);
-    list_begins_sums_ = begins_sums_;
+  if (list_.micro_batches != count || list_overlaps_ != overlaps_) {
+    list_ = programs_.step_list(set_, count, overlaps_);
+    list_overlaps_ = overlaps_;
   }
   begin(wholes);
   runner_.run(list_, [&](const StageAction& action) {
@@ -78,7 +78,7 @@ void TrainingStep::prepare(const StageAction& action, const Batch& batch) {
     inputs_[chunk].fill(executor_, program, action.run.micro_batch, batch);
   }
   if (const Value step = chunks()[chunk].balance_step) {
-    write_scalar(executor_, executor_.tensor(step, program),
+    write_scalar(executor_, executor_.tensor(step, program, action.run.micro_batch),
                  static_cast<double>(micro_batches_ + action.action.micro_batch + 1));
   }
   if (inputs_written_) {
@@ -99,7 +99,7 @@ double TrainingStep::update(const OptimizerConfig& config, const WeightUpdate& u
                clip_norm(config, course_step));
   write_scalar(executor_, executor_.tensor(program.step, number), static_cast<double>(update.step));
   if (inputs_written_) inputs_written_({.program = number});
-  executor_.run({.program = number, .steps = {.begin = list_.update_steps}});
+  executor_.run(programs_.update_action(list_));
   return rate;
 }
 
@@ -240,10 +240,10 @@ std::string TrainingStep::find_non_finite(std::span<const Batch> micro_batches,
   executor_.give_up_frames();  // a device may have begun the sums of the next step
   executor_.set_finite_check(&check);
   // A sum over the ranks would spread what is not finite to all of them.
-  const bool begins_sums = std::exchange(begins_sums_, false);
+  const bool overlaps = std::exchange(overlaps_, false);
   // Starts from zero gradients: a device may have added those of the next step.
   forward_backward(micro_batches);
-  begins_sums_ = begins_sums;
+  overlaps_ = overlaps;
   executor_.set_finite_check(nullptr);
   before_action_ = {};
   end_action();

@@ -65,7 +65,7 @@ class TrainingStep {
 
   /// Sets main gradients and sums to zero, and runs the passes of each micro-batch, in the order of
   /// the stage's list. Afterwards the store's main gradients are this rank's part of the gradients
-  /// of the mean loss over all `micro_batches`, or sums of these parts (see set_begins_sums()).
+  /// of the mean loss over all `micro_batches`, or sums of these parts (see set_overlaps()).
   void forward_backward(std::span<const Batch> micro_batches) {
     forward_backward(micro_batches, micro_batches);
   }
@@ -73,9 +73,10 @@ class TrainingStep {
   /// whole ones.
   void forward_backward(std::span<const Batch> parts, std::span<const Batch> wholes);
 
-  /// Sets whether the list also begins the sums of gradients over ranks that it can begin. It does,
-  /// unless this is called: then the main gradients are those sums, or on the way to them.
-  void set_begins_sums(bool begins) { begins_sums_ = begins; }
+  /// Sets whether the list runs as the programs overlap; it does unless this is called. Then it
+  /// also begins sums of gradients over ranks, so the main gradients are those sums, or on the way
+  /// to them.
+  void set_overlaps(bool overlaps) { overlaps_ = overlaps; }
 
   /// Sets the number of micro-batches that the run has done, from which later ones are counted.
   void set_micro_batches(int64_t done) { micro_batches_ = done; }
@@ -134,8 +135,8 @@ class TrainingStep {
   const ParameterStore& store_;
   StageRunner runner_;
   StageList list_;  // of the last number of micro-batches
-  bool begins_sums_ = true;
-  bool list_begins_sums_ = true;     // whether list_ does
+  bool overlaps_ = true;
+  bool list_overlaps_ = true;        // whether list_ does
   std::vector<BatchInputs> inputs_;  // by chunk
   Trace* trace_ = nullptr;
   std::function<void(const BegunRun& run)> inputs_written_;

@@ -49,7 +49,7 @@ class RankRun {
   void run(const StepBatches& steps, ResultSink& sink) {
     GradientBytes bytes;
     for (size_t i = 0; i < steps.size(); ++i) {
-      step_.set_begins_sums(i > 0);  // the first update's bytes are counted
+      step_.set_overlaps(i > 0);  // the first update's bytes are counted
       forward_backward(steps[i], i, sink);
       if (!trial_.followed.empty()) {
         put_gradients(i, sink);

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -21,6 +22,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 OverlapAccount account_of(const RunConfig& config, int ranks, int rank = 0) {
   const Mesh mesh = mesh_of(config, ranks);
@@ -103,6 +105,40 @@ TEST(OverlapAccount, SaysWhatMoreMemoryWouldHide) {
     EXPECT_LE(beside, row.seconds * (1 + 1e-9)) << row.operation;
   }
   EXPECT_LT(exposed_unbounded, exposed);
+}
+
+TEST(OverlapAccount, SaysThatMicroBatchesTakeTurns) {
+  const std::string line = "micro-batches take turns, in pairs\n";
+  const OverlapAccount in_turns = account_of(testing::small_run(4, {"parallel.tensor=2"}), 2);
+  EXPECT_THAT(overlap_table(in_turns), HasSubstr(line));
+  EXPECT_EQ(overlap_json(in_turns)["micro_batches_take_turns"], true);
+  const OverlapAccount alone =
+      account_of(testing::small_run(4, {"parallel.tensor=2", "train.global_batch=1"}), 2);
+  EXPECT_THAT(overlap_table(alone), Not(HasSubstr(line)));
+  EXPECT_EQ(overlap_json(alone)["micro_batches_take_turns"], false);
+}
+
+TEST(OverlapAccount, SaysHowManyCallsAreTakenToBeginAlone) {
+  OverlapAccount account{.times = "nominal rates", .seconds = 1, .rows = {}, .calls_alone = 3};
+  EXPECT_THAT(overlap_table(account), HasSubstr("3 calls are predicted without their wait"));
+  EXPECT_EQ(overlap_json(account)["calls_without_other_stages"], 3);
+  account.calls_alone = 0;
+  EXPECT_THAT(overlap_table(account), Not(HasSubstr("without their wait")));
+}
+
+TEST(OverlapAccount, IsNotSlowerThanTheWrittenOrderWithLittleMemory) {
+  const std::string states = "shard.optimizer='all'", gradients = "shard.gradients='all'",
+                    weights = "shard.weights='all'";
+  for (const std::vector<std::string>& layout : std::vector<std::vector<std::string>>{
+           {"parallel.tensor=2"}, {states, gradients}, {states, gradients, weights}}) {
+    for (const char* const memory : {"0 B", "1 KiB", "4 KiB", "16 KiB"}) {
+      std::vector<std::string> keys = layout;
+      keys.push_back(fmt::format("parallel.overlap_memory='{}'", memory));
+      const OverlapAccount account = account_of(testing::small_run(4, keys), 2);
+      EXPECT_LE(account.seconds, account.seconds_written * (1 + 1e-9))
+          << memory << ::testing::PrintToString(layout);
+    }
+  }
 }
 
 TEST(OverlapAccount, IsEmptyForOneRank) {

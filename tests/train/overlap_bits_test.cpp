@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "config/mesh_of.h"
+#include "plan/programs.h"
 #include "train/rank_runs.h"
 
 namespace tessera {
@@ -14,6 +16,7 @@ struct OverlappedRun {
   int ranks;
   bool mixture;
   std::vector<std::string> keys;
+  bool takes_turns = false;  ///< whether its micro-batches do
 };
 void PrintTo(const OverlappedRun& run, std::ostream* out) { *out << run.name; }
 
@@ -24,12 +27,33 @@ const std::string kWeights = "shard.weights=\"all\"";
 const std::vector<OverlappedRun> kRuns{
     {"Data", 4, false, {}},
     {"Nodes", 4, false, {"parallel.levels=[2]", "shard.gradients_wire=\"bf16\""}},
-    {"Tensor", 4, false, {"parallel.tensor=2"}},
+    {"Tensor", 4, false, {"parallel.tensor=2"}, true},
+    {"TensorOfFiveMicroBatches",
+     2,
+     false,
+     {"parallel.tensor=2", "train.global_batch=5", "train.recompute=['layer']"},
+     true},
+    {"TensorWithATiedHead", 2, false, {"parallel.tensor=2", "model.tied_head=true"}},
     {"TensorInLittleMemory", 2, false, {"parallel.tensor=2", "parallel.overlap_memory='4 KiB'"}},
-    {"TensorOfUnevenPieces", 2, false, {"parallel.tensor=2", "model.feed_forward_size=49"}},
+    {"TensorOfUnevenPieces", 2, false, {"parallel.tensor=2", "model.feed_forward_size=49"}, true},
     {"Context", 4, false, {"parallel.context=2"}},
-    {"ExpertsByGathers", 4, true, {"parallel.expert=2", "parallel.expert_exchange='all_gather'"}},
-    {"ExpertsByExchange", 4, true, {"parallel.expert=2", "parallel.expert_exchange='all_to_all'"}},
+    {"ExpertsByGathers",
+     4,
+     true,
+     {"parallel.expert=2", "parallel.expert_exchange='all_gather'"},
+     true},
+    {"ExpertsByExchange",
+     4,
+     true,
+     {"parallel.expert=2", "parallel.expert_exchange='all_to_all'"},
+     true},
+    {"ZayaWithBalancedRouters",
+     4,
+     true,
+     {"model.family='zaya'", "parallel.expert=2", "parallel.tensor=2", "train.global_batch=6",
+      "model.head_dim=8", "model.tied_head=false", "model.experts=4", "model.router_size=8",
+      "model.shared_experts=0"},
+     true},
     {"States", 4, false, {kStates}},
     {"Gradients", 4, true, {kStates, kGradients}},
     {"Weights", 4, false, {kStates, kGradients, kWeights}},
@@ -56,17 +80,20 @@ class OverlapBits : public Ranks, public ::testing::WithParamInterface<Overlappe
 /// With an evaluation between steps.
 TEST_P(OverlapBits, AreThoseOfARunWithout) {
   const OverlappedRun& run = GetParam();
-  const auto train_with = [&](const std::string& name, std::vector<std::string> more) {
+  const auto config_with = [&](const std::string& name, std::vector<std::string> more) {
     more.insert(more.end(),
                 {"train.micro_batch=1", "train.global_batch=8", "train.steps=3",
                  "optimizer.warmup_steps=2", "checkpoint.every=0", "train.evaluate_every=2",
                  "train.evaluate_batches=4", "train.precision='bf16'", "run.hardware=''"});
     more.insert(more.end(), run.keys.begin(), run.keys.end());
     const std::string folder = run.name + name;
-    train_on(run.ranks, run.mixture ? mixture(folder, more) : config(folder, more));
+    return run.mixture ? mixture(folder, more) : config(folder, more);
   };
-  train_with("-off", {"parallel.overlap=false"});
-  train_with("-on", {});
+  const RunConfig overlapped = config_with("-on", {});
+  const StepPrograms programs = step_programs(overlapped, {mesh_of(overlapped, run.ranks), 0});
+  EXPECT_EQ(!programs.sets.front().pairs.empty(), run.takes_turns);
+  train_on(run.ranks, config_with("-off", {"parallel.overlap=false"}));
+  train_on(run.ranks, overlapped);
   expect_same_training(metrics(run.name + "-on"), metrics(run.name + "-off"), 0);
   EXPECT_TRUE(tensors(run.name + "-on", 3) == tensors(run.name + "-off", 3))
       << "other weights or moments";
