@@ -228,8 +228,8 @@ TEST(RandomLanes, HaveTheBitsOfOneNodeAfterTheOtherInPartsThatAlternate) {
         return results_of_list(programs, list, executor);
       };
       {
-        std::vector<Action> thrice;
-        for (int r = 0; r < 3; ++r) thrice.insert(thrice.end(), actions.begin(), actions.end());
+        std::vector<ListEntry> thrice;
+        for (int r = 0; r < 3; ++r) thrice.insert(thrice.end(), list.begin(), list.end());
         const MemoryPlan plan = plan_memory(programs, list, targets.host.target());
         ASSERT_THAT(testing::MemoryReplay(programs, plan).run(thrice), ::testing::IsEmpty())
             << "programs " << i;

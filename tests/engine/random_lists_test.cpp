@@ -23,6 +23,7 @@
 #include "engine/rank_list.h"
 #include "engine/rendezvous.h"
 #include "ops/host_target.h"
+#include "support/memory_replay.h"
 #include "support/rounds.h"
 
 namespace tessera {
@@ -251,6 +252,20 @@ ModelledLists lists_in_a_circle(const Mesh& mesh, Lane lane_of_second) {
       written.list.emplace_back(Action{.program = program});
   }
   return ModelledLists(std::move(ranks));
+}
+
+TEST(RandomLists, LoseNothingWhileLanesAndMessagesAreAtWork) {
+  for (int i = 0; i < testing::rounds(20); ++i) {
+    const Mesh& mesh = list_meshes()[static_cast<size_t>(i) % list_meshes().size()];
+    const RandomRank rank = RandomLists(mesh, static_cast<uint64_t>(i)).rank(mesh.ranks() / 2);
+    const std::vector<const Program*> programs = rank.pointers();
+    std::vector<ListEntry> list = testing::for_plan(rank.list);
+    const MemoryPlan plan = plan_memory(programs, list, host_target(1));
+    const std::vector<ListEntry> once = list;
+    list.insert(list.end(), once.begin(), once.end());
+    EXPECT_THAT(testing::MemoryReplay(programs, plan).run(list), ::testing::IsEmpty())
+        << "lists " << i;
+  }
 }
 
 TEST(RandomLists, DoNotWaitForSumsOfOtherLanes) {
