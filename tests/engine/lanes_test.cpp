@@ -8,6 +8,7 @@
 
 #include "engine/action.h"
 #include "engine/executor.h"
+#include "engine/joins.h"
 #include "engine/lane_operations.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/host_target.h"
