@@ -2,7 +2,6 @@
 
 #include <array>
 #include <limits>
-#include <span>
 #include <string_view>
 #include <variant>
 #include <vector>
@@ -68,68 +67,5 @@ using ListEntry = std::variant<Action, Hold>;
 /// Returns the indices of a segment's nodes, in the order in which they run. Views are left out,
 /// because nothing runs for them.
 std::vector<int> segment_nodes(const Program& program, Segment segment);
-
-/// By lane: a step of that lane, as the index of a node in its segment; -1 for none.
-using LaneSteps = std::array<int, kLanes>;
-inline constexpr LaneSteps kNoSteps = [] {
-  LaneSteps none{};
-  none.fill(-1);
-  return none;
-}();
-
-/// The steps of a segment at which lanes wait for each other (see Lane). Both lists are by step.
-struct Joins {
-  /// The last steps of other lanes than `compute` that must be done before the step begins. A step
-  /// of which that is known, since an earlier step of its lane or another awaited step began after
-  /// it, is not named.
-  std::vector<LaneSteps> awaited;
-  /// The last step during which the operands of the step may be in use. On the compute lane it is
-  /// the step itself. The work of another lane goes on until a step of the compute lane is known to
-  /// begin after it. It is the segment's last step if no step of the segment is.
-  std::vector<int> busy_until;
-  /// The last steps of other lanes that the compute lane awaits at the end of the segment: those
-  /// that use inputs and outputs of the program, which the caller may touch from then on.
-  LaneSteps at_end = kNoSteps;
-  /// The steps that may be at work when the segment has ended, ascending.
-  std::vector<int> outlasting;
-
-  /// Returns whether a step of another lane than `compute` may be at work when an action has ended
-  /// that runs the segment's steps up to `end`.
-  bool outlasts(int step, int end) const;
-};
-
-/// Returns the joins of nodes that run in this order. A node waits for a node of another lane if
-/// both use the same memory and one of them writes it. A node of another lane than `compute` begins
-/// after all earlier nodes of the compute lane.
-Joins find_joins(const Program& program, std::span<const int> nodes);
-
-inline constexpr int kNeverKnown = std::numeric_limits<int>::max();
-
-/// A step that may be at work when its action has ended.
-struct OutlastingStep {
-  int program = 0;
-  int segment_index = 0;  ///< in ProgramMemory::order
-  int step = 0;
-  /// The first step of its segment that knows it to be done, or the number of its steps if the end
-  /// of the segment awaits it; kNeverKnown if neither does.
-  int known_at = 0;
-  Lane lane = Lane::reductions;
-};
-
-/// A wait of a step for an outlasting step of an earlier action, if that is still at work.
-struct LateWait {
-  int outlasting = 0;  ///< index in the list of outlasting steps
-  /// Whether only steps of the same frame use the same memory. Otherwise those of all frames do.
-  bool same_frame = false;
-};
-
-/// By program, segment and step: the waits for outlasting steps.
-using LateWaits = std::vector<std::vector<std::vector<std::vector<LateWait>>>>;
-
-/// Returns the waits for the steps `outlasting` of actions that come before, in whatever order
-/// actions run. `nodes` are those of each program, by segment.
-LateWaits find_late_waits(std::span<const Program* const> programs,
-                          std::span<const std::vector<std::vector<int>>> nodes,
-                          std::span<const OutlastingStep> outlasting);
 
 }  // namespace tessera

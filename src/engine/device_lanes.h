@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "device/accelerator.h"
-#include "engine/action.h"
+#include "engine/joins.h"
 
 namespace tessera {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/thread.h"
-#include "engine/action.h"
+#include "engine/joins.h"
 
 namespace tessera {
 

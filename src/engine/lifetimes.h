@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/action.h"
+#include "engine/joins.h"
 
 namespace tessera {
 

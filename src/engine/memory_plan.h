@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "engine/action.h"
+#include "engine/joins.h"
+#include "engine/late_waits.h"
 #include "engine/lifetimes.h"
 #include "engine/steps_at_work.h"
 #include "program/target.h"

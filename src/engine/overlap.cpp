@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "engine/touched_memory.h"
 #include "program/is_kept.h"
 #include "tensor/alignment.h"
 
@@ -29,8 +30,7 @@ struct Dependencies {
 /// The value that owns memory: a kept value by its name, another by its id.
 using Memory = std::tuple<ValueKind, std::string, int>;
 
-Memory memory_of(const Program& program, Value value) {
-  const Value base = program.base(value);
+Memory memory_of(const Program& program, Value base) {
   const ValueInfo& info = program.info(base);
   if (is_kept(info)) return {info.kind, info.name, -1};
   return {info.kind, "", base.id};
@@ -46,20 +46,16 @@ Dependencies find_dependencies(const Program& program, std::span<const int> node
                       .dependents = std::vector<std::vector<int>>(nodes.size())};
   for (int i = 0; i < std::ssize(nodes); ++i) {
     const Node& node = program.nodes()[static_cast<size_t>(nodes[static_cast<size_t>(i)])];
-    std::set<Memory> read, written;
-    for (const Value input : node.inputs) read.insert(memory_of(program, input));
-    for (const Value output : node.outputs) written.insert(memory_of(program, output));
-    for (const int input : node.operation->updated_inputs()) {
-      written.insert(memory_of(program, node.inputs[static_cast<size_t>(input)]));
-    }
+    const TouchedMemory<Memory> touched(program, node,
+                                        [&](Value base) { return memory_of(program, base); });
     std::set<int> needed;
-    for (const Memory& memory : read) {
-      if (written.contains(memory)) continue;
+    for (const Memory& memory : touched.all) {
+      if (touched.written.contains(memory)) continue;
       Uses& use = uses[memory];
       if (use.writer >= 0) needed.insert(use.writer);
       use.readers.push_back(i);
     }
-    for (const Memory& memory : written) {
+    for (const Memory& memory : touched.written) {
       Uses& use = uses[memory];
       if (use.writer >= 0) needed.insert(use.writer);
       needed.insert(use.readers.begin(), use.readers.end());

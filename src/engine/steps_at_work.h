@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/action.h"
+#include "engine/late_waits.h"
 
 namespace tessera {
 

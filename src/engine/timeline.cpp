@@ -61,7 +61,10 @@ Timeline::Timeline(std::span<const Program* const> programs, std::span<const Lif
   if (plan.outlasting.empty()) return;
   // The list runs again and again: what is at work at its end is so at its beginning.
   StepsAtWork steps(plan.outlasting, plan.late_waits);
-  while (note_steps_at_work(list, steps)) continue;
+  std::set<StepAtWork> at_beginning;
+  do {
+    at_beginning = steps.all();
+  } while (note_steps_at_work(list, steps) || steps.all() != at_beginning);
 }
 
 bool Timeline::note_steps_at_work(std::span<const ListEntry> list, StepsAtWork& steps) {

@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "ops/collective/unit_pieces.h"
 #include "plan/explain_held.h"
+#include "program/is_kept.h"
 #include "tensor/alignment.h"
 
 namespace tessera {
@@ -26,9 +27,7 @@ void add_kept(const StepPlan& plan, RankMemory& memory) {
   int64_t kept = 0;
   for (const Program* program : plan.programs.list()) {
     for (const ValueInfo& value : program->values()) {
-      const bool is_kept = value.kind == ValueKind::parameter ||
-                           value.kind == ValueKind::main_gradient || value.kind == ValueKind::state;
-      if (!is_kept || value.view || !known.emplace(value.kind, value.name).second) continue;
+      if (!is_kept(value) || value.view || !known.emplace(value.kind, value.name).second) continue;
       const int64_t bytes = aligned_bytes(value.spec.bytes());
       kept += bytes;
       if (value.kind == ValueKind::parameter) {

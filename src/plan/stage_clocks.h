@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/joins.h"
 #include "engine/memory_plan.h"
 #include "engine/steps_at_work.h"
 #include "plan/predicted_step.h"

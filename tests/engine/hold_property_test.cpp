@@ -10,6 +10,7 @@
 #include "engine/memory_plan.h"
 #include "engine/pipeline_chunk.h"
 #include "ops/host_target.h"
+#include "support/memory_replay.h"
 #include "tensor/alignment.h"
 
 namespace tessera {
@@ -334,6 +335,7 @@ RC_GTEST_PROP(Hold, NothingThatIsInUseOverlapsInAnyList, ()) {
   const List list = RandomList(rank, micro_batches, random_segments()).make();
   const MemoryPlan plan = plan_memory(rank.programs, list, host_target(1));
   Recount(rank, plan, list).check();
+  RC_ASSERT(testing::MemoryReplay(rank.programs, plan).run(list).empty());
 }
 
 RC_GTEST_PROP(Hold, AnyListGivesTheBitsOfOneMicroBatchAfterTheOther, ()) {

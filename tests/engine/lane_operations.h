@@ -114,6 +114,7 @@ class LaneSum final : public Operation {
 class LaneCompute final : public Operation {
  public:
   explicit LaneCompute(bool in_place = false) : in_place_(in_place) {}
+  static float computed(float a, float b) { return 0.5F * a + b; }
   std::string_view name() const override { return "lane_compute"; }
   std::string labels(std::span<const Spec> inputs) const override {
     return in_place_ ? whole_labels(inputs, {}, {0}) : whole_labels(inputs, {1});
@@ -131,7 +132,7 @@ class LaneCompute final : public Operation {
     const auto* const b = execution.inputs[1].pointer<float>();
     const Tensor& result = in_place_ ? execution.inputs[0] : execution.outputs[0];
     const auto compute = [a, b, to = result.pointer<float>(), count = result.elements()] {
-      for (int64_t i = 0; i < count; ++i) to[i] = 0.5F * a[i] + b[i];
+      for (int64_t i = 0; i < count; ++i) to[i] = computed(a[i], b[i]);
     };
     if (execution.stream != nullptr) return execution.stream->enqueue(compute);
     compute();

@@ -8,6 +8,7 @@
 
 #include "engine/action.h"
 #include "engine/executor.h"
+#include "engine/joins.h"
 #include "engine/lane_operations.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/host_target.h"
@@ -348,6 +349,21 @@ TEST(MemoryPlan, HasNothingAtWorkThatTheEndOfASegmentHasAwaited) {
   ASSERT_EQ(plan.outlasting.size(), 1U);
   for (const auto& [situation, at_work] : plan.situations) {
     EXPECT_EQ(at_work.size(), situation.begin_step == 0 ? 0U : 1U);
+  }
+}
+
+/// A list runs again and again. Here no action begins while a step is at work, but for the first
+/// one of the next time.
+TEST(MemoryPlan, KnowsAtTheBeginningOfAListWhatIsAtWorkAtItsEnd) {
+  Lanes first, last;
+  first.builder.output(first.copy(Lane::compute, first.x, 1));
+  last.copy(Lane::reductions, last.copy(Lane::compute, last.x, 1), 1);
+  const Program* const programs[] = {&first.program, &last.program};
+  const Action actions[] = {{.program = 0}, {.program = 1}};
+  const MemoryPlan plan = plan_memory(programs, actions, host_target(1));
+  ASSERT_EQ(plan.outlasting.size(), 1U);
+  for (const auto& [situation, at_work] : plan.situations) {
+    EXPECT_EQ(at_work.size(), situation.program == 0 ? 1U : 0U);
   }
 }
 

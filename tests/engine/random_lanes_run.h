@@ -11,12 +11,33 @@
 
 #include <gtest/gtest.h>
 
+#include "comm/in_process/world.h"
 #include "comm/rank_groups.h"
 #include "engine/executor.h"
 #include "engine/lane_operations.h"
 #include "support/delayed_transport.h"
 
 namespace tessera::testing {
+
+/// Returns the numbers that a rank gives a value of that id: others in each action.
+inline std::vector<float> given_numbers(int rank, int id, int action, int64_t count) {
+  std::vector<float> numbers;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t drawn = int64_t{id} * 31 + i * 7 + rank * 13 + action;
+    numbers.push_back(static_cast<float>(drawn % 97 - 48));
+  }
+  return numbers;
+}
+
+/// Writes the numbers that are given to a value of the program with that number in the executor's
+/// list.
+inline void give_value(Value value, const Program& program, Executor& executor, int action,
+                       int number = 0, int micro_batch = 0) {
+  const Tensor& tensor = executor.tensor(value, number, micro_batch);
+  const std::vector<float> numbers =
+      given_numbers(program.rank(), value.id, action, tensor.elements());
+  executor.write(std::as_bytes(std::span(numbers)), tensor);
+}
 
 /// Writes what the program reads: other numbers on each rank and in each action. `number` is the
 /// program's index in the executor's list.
@@ -25,14 +46,7 @@ inline void give(const Program& program, Executor& executor, int action, int num
     const ValueInfo& info = program.values()[id];
     const bool is_given =
         info.kind == ValueKind::input || (info.kind == ValueKind::state && action == 0);
-    if (!is_given) continue;
-    const Tensor& tensor = executor.tensor(Value{static_cast<int>(id)}, number);
-    std::vector<float> numbers;
-    for (int64_t i = 0; i < tensor.elements(); ++i) {
-      const int64_t drawn = static_cast<int64_t>(id) * 31 + i * 7 + program.rank() * 13 + action;
-      numbers.push_back(static_cast<float>(drawn % 97 - 48));
-    }
-    executor.write(std::as_bytes(std::span(numbers)), tensor);
+    if (is_given) give_value(Value{static_cast<int>(id)}, program, executor, action, number);
   }
 }
 
@@ -96,6 +110,20 @@ inline RankGroups::Join delayed_join(
     return Communicator(std::make_unique<DelayedTransport>(transport(ranks, lane), next += 100),
                         std::vector<int>(ranks.begin(), ranks.end()), static_cast<int>(position));
   };
+}
+
+/// Calls body(groups) for each rank of a mesh, whose calls are delayed at random.
+inline void run_delayed(World& world, const Mesh& mesh, uint64_t seed,
+                        const std::function<void(RankGroups& groups)>& body) {
+  run_ranks(world, [&](int rank) {
+    RankGroups groups(mesh, rank,
+                      delayed_join(rank, seed,
+                                   [&](std::span<const int> ranks, std::string_view lane) {
+                                     return world.transport(rank, ranks, lane);
+                                   }),
+                      [&](std::string_view why) { world.end_work(rank, why); });
+    body(groups);
+  });
 }
 
 }  // namespace tessera::testing

@@ -3,7 +3,6 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <map>
 #include <random>
 #include <set>
 #include <string>
@@ -18,6 +17,7 @@
 #include "engine/executor.h"
 #include "engine/overlap.h"
 #include "engine/random_lanes_run.h"
+#include "engine/rendezvous.h"
 #include "ops/host_target.h"
 #include "support/memory_replay.h"
 #include "support/rounds.h"
@@ -31,6 +31,7 @@ using testing::give;
 using testing::RandomLanes;
 using testing::results;
 using testing::rounds;
+using testing::run_delayed;
 
 /// Returns the outputs of each program after its last part, and the states at the end, of three
 /// runs of a list. What a run leaves at work goes on beside the next one. Inputs are written where
@@ -62,20 +63,6 @@ std::vector<float> results_of_list(std::span<const Program* const> programs,
   executor.synchronize();
   append(*programs[0], executor, ValueKind::state, all);
   return all;
-}
-
-/// Calls body(groups) for each rank of a mesh, whose calls are delayed at random.
-void run_delayed(World& world, const Mesh& mesh, uint64_t seed,
-                 const std::function<void(RankGroups& groups)>& body) {
-  run_ranks(world, [&](int rank) {
-    RankGroups groups(mesh, rank,
-                      testing::delayed_join(rank, seed,
-                                            [&](std::span<const int> ranks, std::string_view lane) {
-                                              return world.transport(rank, ranks, lane);
-                                            }),
-                      [&](std::string_view why) { world.end_work(rank, why); });
-    body(groups);
-  });
 }
 
 /// A rank's runtimes on the processor and on an emulated device. Each has communicators of its own.
@@ -241,8 +228,8 @@ TEST(RandomLanes, HaveTheBitsOfOneNodeAfterTheOtherInPartsThatAlternate) {
         return results_of_list(programs, list, executor);
       };
       {
-        std::vector<Action> thrice;
-        for (int r = 0; r < 3; ++r) thrice.insert(thrice.end(), actions.begin(), actions.end());
+        std::vector<ListEntry> thrice;
+        for (int r = 0; r < 3; ++r) thrice.insert(thrice.end(), list.begin(), list.end());
         const MemoryPlan plan = plan_memory(programs, list, targets.host.target());
         ASSERT_THAT(testing::MemoryReplay(programs, plan).run(thrice), ::testing::IsEmpty())
             << "programs " << i;
@@ -275,78 +262,6 @@ TEST(RandomLanes, HaveTheBitsOfTheProcessorOnDevices) {
   });
 }
 
-/// Says whether programs of ranks come to their end, if a sum is taken when all of its ranks have
-/// begun it. It follows the rules of Joins alone, a lane of a rank at a time.
-class Rendezvous {
- public:
-  void add(const Program& program) {
-    Rank& rank = ranks_.emplace_back();
-    std::vector<int> nodes = segment_nodes(program, Segment::whole);
-    rank.joins = find_joins(program, nodes);
-    for (const int node : nodes) {
-      const Operation& operation = *program.nodes()[static_cast<size_t>(node)].operation;
-      Step& step = rank.steps.emplace_back(Step{.lane = operation.lane()});
-      if (operation.group_axes().empty()) continue;
-      step.group = program.mesh().group(program.rank(), operation.group_axes()[0]);
-    }
-  }
-
-  bool ends() {
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (size_t r = 0; r < ranks_.size(); ++r) {
-        for (size_t s = 0; s < ranks_[r].steps.size(); ++s) moved = move(r, s) || moved;
-      }
-    }
-    return std::ranges::all_of(
-        ranks_, [](const Rank& rank) { return std::ranges::all_of(rank.steps, &Step::done); });
-  }
-
- private:
-  struct Step {
-    Lane lane;
-    std::vector<int> group = {};  // the ranks of a sum
-    bool begun = false;
-    bool done = false;
-  };
-  struct Rank {
-    std::vector<Step> steps;
-    Joins joins;
-  };
-  using Call = std::pair<std::vector<int>, Lane>;  // the ranks, and the lane
-
-  /// Returns whether a step begins or ends now.
-  bool move(size_t r, size_t s) {
-    Step& step = ranks_[r].steps[s];
-    if (step.done) return false;
-    if (!step.begun) {
-      if (!may_begin(ranks_[r], s)) return false;
-      step.begun = true;
-      if (!step.group.empty()) ++begun_[{step.group, step.lane}][static_cast<int>(r)];
-      step.done = step.group.empty();
-      return true;
-    }
-    std::map<int, int>& begun = begun_[{step.group, step.lane}];
-    const int own = begun[static_cast<int>(r)];
-    step.done = std::ranges::all_of(step.group, [&](int rank) { return begun[rank] >= own; });
-    return step.done;
-  }
-
-  static bool may_begin(const Rank& rank, size_t s) {
-    const Lane lane = rank.steps[s].lane;
-    for (size_t before = 0; before < s; ++before) {
-      const Step& other = rank.steps[before];
-      if ((other.lane == lane || other.lane == Lane::compute) && !other.done) return false;
-    }
-    return std::ranges::all_of(rank.joins.awaited[s], [&](int awaited) {
-      return awaited < 0 || rank.steps[static_cast<size_t>(awaited)].done;
-    });
-  }
-
-  std::vector<Rank> ranks_;
-  std::map<Call, std::map<int, int>> begun_;  // by rank: how many calls it has begun
-};
-
 /// Returns the error of programs whose ranks draw their own orders; empty if they end.
 std::string error_of_run(const Mesh& mesh, uint64_t seed, std::chrono::milliseconds timeout) {
   World world(mesh.ranks(), timeout);
@@ -377,12 +292,18 @@ TEST(RandomLanes, OfRanksInOrdersOfTheirOwnEndUnlessTheyWaitForEachOther) {
   for (int i = 0; i < rounds(80); ++i) {
     const Mesh& mesh = meshes[static_cast<size_t>(i) % meshes.size()];
     const auto seed = static_cast<uint64_t>(i);
-    Rendezvous rendezvous;
+    std::vector<Program> programs;
     for (int rank = 0; rank < mesh.ranks(); ++rank) {
-      Program program(mesh, rank);
+      Program& program = programs.emplace_back(mesh, rank);
       Builder builder(program);
       RandomLanes(builder, {.seed = seed, .own_order = true}).write();
-      rendezvous.add(program);
+    }
+    testing::Rendezvous rendezvous;
+    const testing::RankList list{testing::kWholeProgram};
+    for (const Program& program : programs) {
+      const Program* const pointers[] = {&program};
+      rendezvous.add(pointers, plan_lanes(pointers, testing::for_plan(list), host_target(1)), list,
+                     1);
     }
     if (rendezvous.ends()) {
       ++ended;

@@ -34,7 +34,7 @@ TEST(RandomLanesOfProcesses, HaveTheBitsOfOneNodeAfterTheOther) {
     Executor executor({&program}, std::array{testing::kWholeProgram}, runtime);
     if (i == programs / 2) {  // the second half makes its calls without a comparison
       for (const Lane lane : {Lane::exchanges, Lane::reductions}) {
-        for (const std::vector<Axis>& axes : testing::RandomLanes::groups(mesh)) {
+        for (const std::vector<Axis>& axes : testing::RandomNodes::groups(mesh)) {
           groups.over(axes, word(lane)).compare_calls(false);
         }
       }

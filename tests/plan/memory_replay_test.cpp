@@ -37,16 +37,13 @@ RunConfig small_run(const std::vector<std::string>& more) {
   return parse_config("", "test", overrides);
 }
 
-/// All actions of steps with one and two micro-batches, twice: what is left from the first time is
-/// in memory.
-std::vector<Action> two_steps(const StepPrograms& programs) {
-  std::vector<Action> actions;
-  for (int step = 0; step < 2; ++step) {
-    for (const ListEntry& entry : programs.actions()) {
-      actions.push_back(std::get<Action>(entry));  // one chunk sends nothing
-    }
-  }
-  return actions;
+/// All that a rank does in steps with one and two micro-batches, twice: what is left from the first
+/// time is in memory.
+std::vector<ListEntry> two_steps(const StepPrograms& programs) {
+  std::vector<ListEntry> list = programs.actions();
+  const std::vector<ListEntry> once = list;
+  list.insert(list.end(), once.begin(), once.end());
+  return list;
 }
 
 std::vector<std::string> lost_in(const RunConfig& config, const Target& target) {
@@ -102,7 +99,7 @@ bool is_read(const Program& program, Value value) {
 TEST(MemoryReplay, FindsWhatAWrongPlanLoses) {
   const StepPlan plan = plan_step(small_run({}), replay_target());
   const std::vector<const Program*> programs = plan.programs.list();
-  const std::vector<Action> actions = two_steps(plan.programs);
+  const std::vector<ListEntry> actions = two_steps(plan.programs);
   int found = 0, moved = 0;
   for (size_t id = 0; id < plan.memory.programs[0].values[0].size(); ++id) {
     const int64_t offset = plan.memory.programs[0].values[0][id];
@@ -181,6 +178,133 @@ TEST(MemoryReplay, FindsWhatIsGivenAwayWhileALaneIsAtWork) {
   offsets[static_cast<size_t>(beside.id)] = offsets[static_cast<size_t>(made.id)];
   EXPECT_THAT(testing::MemoryReplay(programs, plan).run(actions),
               Contains(HasSubstr("input at work")));
+}
+
+/// What a sum over ranks on a lane waits for, and what waits for it.
+struct LanesOfSum {
+  Program program;
+  Builder builder{program};
+  Value made, sent, state;
+
+  LanesOfSum() {
+    const Spec spec{{64}, DType::f32, {}};
+    const Value x = builder.input("x", spec);
+    state = builder.state("state", spec);
+    made = scale(builder, x, 2);
+    sent = builder.apply_single(std::make_shared<testing::LaneStep>(Lane::exchanges), {made});
+    builder.apply(std::make_shared<testing::LaneCompute>(/*in_place=*/true), {state, x});
+    const Value also =
+        builder.apply_single(std::make_shared<testing::LaneStep>(Lane::reductions), {sent});
+    builder.output(scale(builder, also, 4));
+  }
+};
+
+TEST(MemoryReplay, FindsWhatJoinsDoNotAwait) {
+  LanesOfSum lanes;
+  const Program* const programs[] = {&lanes.program};
+  const Action actions[] = {{}, {}};
+  const MemoryPlan plan = plan_memory(programs, std::span(actions, 1), replay_target());
+  EXPECT_THAT(testing::MemoryReplay(programs, plan).run(actions), IsEmpty());
+  const std::vector<LaneSteps>& awaited = plan.programs[0].joins[0].awaited;
+  int joins = 0;
+  for (size_t step = 0; step < awaited.size(); ++step) {
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      if (awaited[step][lane] < 0) continue;
+      ++joins;
+      MemoryPlan wrong = plan;
+      wrong.programs[0].joins[0].awaited[step][lane] = -1;
+      EXPECT_THAT(testing::MemoryReplay(programs, wrong).run(actions),
+                  Contains(HasSubstr("at work")))
+          << "step " << step;
+    }
+  }
+  EXPECT_EQ(joins, 2);
+}
+
+TEST(MemoryReplay, FindsWhatLateWaitsDoNotAwait) {
+  Program program;
+  Builder builder(program);
+  const Spec spec{{64}, DType::f32, {}};
+  const Value x = builder.input("x", spec);
+  const Value state = builder.state("state", spec);
+  builder.apply(std::make_shared<testing::LaneCompute>(/*in_place=*/true), {state, x});
+  const Value sent =
+      builder.apply_single(std::make_shared<testing::LaneStep>(Lane::reductions), {state});
+  builder.apply_single(std::make_shared<testing::LaneStep>(Lane::reductions), {sent});
+  const Program* const programs[] = {&program};
+  const Action actions[] = {{.micro_batch = 0}, {.micro_batch = 1}};
+  MemoryPlan plan = plan_memory(programs, actions, replay_target());
+  EXPECT_THAT(testing::MemoryReplay(programs, plan).run(actions), IsEmpty());
+  int waits = 0;
+  for (std::vector<LateWait>& of_step : plan.late_waits[0][0]) {
+    waits += static_cast<int>(of_step.size());
+    std::erase_if(of_step, [](const LateWait& wait) { return !wait.same_frame; });
+  }
+  EXPECT_GT(waits, 0);
+  // The frame of the first micro-batch is another one than that of the second.
+  plan.programs[0].frames[1] = 1;
+  plan.programs[0].values.push_back(plan.programs[0].values[0]);
+  plan.programs[0].workspaces.push_back(plan.programs[0].workspaces[0]);
+  EXPECT_THAT(testing::MemoryReplay(programs, plan).run(actions),
+              Contains(HasSubstr("meets lane_step at work: state")));
+}
+
+TEST(MemoryReplay, FindsWhatIsGivenAwayWhileAMessageIsUnderWay) {
+  Program program;
+  Builder builder(program);
+  const Spec spec{{64}, DType::f32, {}};
+  const Value x = builder.input("x", spec);
+  const Value y = scale(builder, scale(builder, x, 2), 3);
+  builder.output(y);
+  const Program* const programs[] = {&program};
+  const Hold received{.program = 0, .micro_batch = 1, .values = {x}};
+  const Hold sent{.program = 0, .micro_batch = 0, .values = {y}};
+  const auto end_of = [](Hold hold) {
+    hold.begins = false;
+    return hold;
+  };
+  const std::vector<ListEntry> list{
+      received, Action{}, sent, end_of(received), Action{.micro_batch = 1}, end_of(sent)};
+  const MemoryPlan plan = plan_memory(programs, list, replay_target());
+  EXPECT_THAT(testing::MemoryReplay(programs, plan).run(list), IsEmpty());
+  const auto offset = [&](MemoryPlan& of, int micro_batch, Value value) -> int64_t& {
+    ProgramMemory& memory = of.programs[0];
+    const auto frame = static_cast<size_t>(memory.frames.at(micro_batch));
+    return memory.values[frame][static_cast<size_t>(value.id)];
+  };
+  MemoryPlan wrong = plan;
+  offset(wrong, 0, y) = offset(wrong, 1, x);
+  EXPECT_THAT(testing::MemoryReplay(programs, wrong).run(list),
+              Contains(HasSubstr("meets a message")))
+      << "what is received";
+  wrong = plan;
+  offset(wrong, 1, y) = offset(wrong, 0, y);
+  EXPECT_THAT(testing::MemoryReplay(programs, wrong).run(list),
+              Contains(HasSubstr("meets a message")))
+      << "what is sent";
+}
+
+TEST(MemoryReplay, StagesLoseNothingWhileLanesAndMessagesAreAtWork) {
+  const std::vector<std::vector<std::string>> layouts{
+      {},
+      {"parallel.tensor=2", "shard.optimizer=\"all\""},
+      {"parallel.virtual_stages=2", "parallel.schedule=\"zb-v\""},
+      {"parallel.virtual_stages=2", "parallel.schedule=\"interleaved\"", "shard.optimizer=\"all\"",
+       "shard.gradients=\"all\"", "shard.weights=\"all\""}};
+  for (const auto& layout : layouts) {
+    std::vector<std::string> overrides{"model.layers=4", "parallel.pipeline=2",
+                                       "train.global_batch=16", "model.tied_head=true"};
+    overrides.insert(overrides.end(), layout.begin(), layout.end());
+    const RunConfig config = small_run(overrides);
+    const Mesh mesh = mesh_of(config, 4);
+    for (int rank = 0; rank < 4; ++rank) {
+      const StepPlan plan = plan_step(config, replay_target(), {mesh, rank});
+      EXPECT_THAT(
+          testing::MemoryReplay(plan.programs.list(), plan.memory).run(two_steps(plan.programs)),
+          IsEmpty())
+          << fmt::format("{}, rank {}", fmt::join(layout, " "), rank);
+    }
+  }
 }
 
 /// Two chunks, the first with several micro-batches in flight, and split backward passes.

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <algorithm>
+#include <set>
+
+#include "program/program.h"
+
+namespace tessera {
+
+/// The values that a node reads or writes, by what names the value that owns the memory.
+template <typename Name>
+struct TouchedMemory {
+  /// `name_of` returns the name of a base.
+  template <typename NameOf>
+  TouchedMemory(const Program& program, const Node& node, NameOf&& name_of) {
+    const auto base = [&](Value value) { return name_of(program.base(value)); };
+    for (const Value output : node.outputs) written.insert(base(output));
+    for (const int input : node.operation->updated_inputs()) {
+      written.insert(base(node.inputs[static_cast<size_t>(input)]));
+    }
+    all = written;
+    for (const Value input : node.inputs) all.insert(base(input));
+  }
+
+  bool conflicts_with(const TouchedMemory& other) const {
+    const auto overlap = [](const std::set<Name>& a, const std::set<Name>& b) {
+      return std::ranges::any_of(a, [&](const Name& value) { return b.contains(value); });
+    };
+    return overlap(written, other.all) || overlap(all, other.written);
+  }
+
+  std::set<Name> written;
+  std::set<Name> all;  // written or read
+};
+
+}  // namespace tessera
