@@ -91,8 +91,9 @@ void run(const ScheduleArguments& arguments, Processes* processes) {
   fmt::print("{}",
              arguments.repeats.json ? schedule_json(*measurement) : schedule_text(*measurement));
   if (traces) {
-    if (!measurement->traces.warning.empty()) warn(measurement->traces.warning);
-    write_file(arguments.trace, measurement->traces.file);
+    write_file(arguments.trace, measurement->traces.text);
+    const std::string warning = measurement->traces.warning(arguments.trace);
+    if (!warning.empty()) warn(warning);
   }
   if (arguments.picture.empty()) return;
   write_file(arguments.picture, draw(measurement->schedule, measurement->measured.back()));

@@ -141,7 +141,8 @@ TEST_F(TraceCommandTest, ErrorsSayWhatWasFoundAndWhatToDo) {
   folder_.write("trace.json", "{\"traceEvents\": []}");
   const Result foreign = summarize({});
   EXPECT_EQ(foreign.status, 1);
-  EXPECT_THAT(foreign.output, HasSubstr("train writes with run.trace_step"));
+  EXPECT_THAT(foreign.output, HasSubstr("`tessera train` with run.trace_step and `tessera bench "
+                                        "schedule --trace` write a new one"));
   fs::remove(folder_ / "trace.json");
   EXPECT_THAT(summarize({}).output, HasSubstr("trace.json"));
 }
