@@ -18,6 +18,7 @@
 #include "cli/bench_commands.h"
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
+#include "cli/file_options.h"
 #include "cli/options.h"
 #include "config/mesh_of.h"
 #include "config/pipeline_of.h"
@@ -182,11 +183,10 @@ void add_explain_command(CLI::App& app) {
   auto arguments = std::make_shared<ExplainArguments>();
   add_config_arguments(*command, arguments->config);
   add_phase_argument(*command, arguments->phase, "the first one's step, below a table of all");
-  command
-      ->add_option("--hardware", arguments->hardware,
-                   "For the machine on which `tessera bench all` wrote this file, or for an "
-                   "accelerator of configs/hardware; left out: this machine")
-      ->check(CLI::ExistingFile);
+  add_input(*command, "--hardware", arguments->hardware,
+            "For the machine on which `tessera bench all` wrote this file, or for an accelerator "
+            "of configs/hardware; left out: this machine")
+      ->check(existing_file());
   add_number(*command, "--ranks", arguments->ranks, 1, kMostRanks,
              "Ranks, laid out as [parallel] says");
   command->add_option("--rank", arguments->rank, "The rank whose program is shown, counted from 0")
@@ -195,8 +195,8 @@ void add_explain_command(CLI::App& app) {
   command->add_flag("--types", arguments->options.types,
                     "How each result lies over the axes of the mesh");
   command->add_flag("--json", arguments->json, "Print JSON");
-  command->add_option("--svg", arguments->picture,
-                      "A picture of the pipeline's schedule as well, to this file");
+  add_output(*command, "--svg", arguments->picture,
+             "A picture of the pipeline's schedule as well, to this file");
   command->callback([arguments] { run(*arguments); });
 }
 
