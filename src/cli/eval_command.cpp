@@ -125,8 +125,9 @@ void add_eval_command(CLI::App& app) {
   auto* instances =
       command->add_option("--instances", options.instances, "At most this many sequences; 0: all");
   instances->check(number_from(0))->capture_default_str();
-  add_number(*command, "--threads", options.threads, 0, kMostThreads,
-             "Threads; 0: one for each usable core");
+  command->add_option("--threads", options.threads, "Threads; 0: one for each usable core")
+      ->check(number_from(0))
+      ->capture_default_str();
   auto* ranks = add_number(
       *command, "--ranks", options.ranks, 1, kMostThreads,
       "Ranks, as threads of this process. They share the sequences, unless [parallel] says more. "

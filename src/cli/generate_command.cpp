@@ -93,8 +93,9 @@ void add_generate_command(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--seed", sampling.seed, "Seed of the sampling")->capture_default_str();
   command->add_flag("--ignore-end", arguments->ignore_end, "Go on after an end-of-document token");
-  add_number(*command, "--threads", arguments->threads, 0, kMostThreads,
-             "Threads; 0: one for each usable core");
+  command->add_option("--threads", arguments->threads, "Threads; 0: one for each usable core")
+      ->check(number_from(0))
+      ->capture_default_str();
   add_word<Device>(*command, "--device", arguments->device, "The device that computes");
   command->add_flag("--json", arguments->json, "One JSON object");
   command->callback([arguments] {
