@@ -96,12 +96,9 @@ void add_bench_attention(CLI::App& bench) {
       "attention", "Causal attention over one sequence, forward and backward, by its length");
   auto arguments = std::make_shared<Arguments>();
   AttentionBlockSizes& sizes = arguments->sizes;
-  command
-      ->add_option("--tokens", arguments->tokens,
-                   "Lengths of the sequence: 1024,2048,...; a report each")
-      ->delimiter(',')
-      ->check(CLI::Range(int64_t{1}, kMostTokens))
-      ->capture_default_str();
+  add_list(*command, "--tokens", arguments->tokens,
+           "Lengths of the sequence: 1024,2048,...; a report each")
+      ->check(CLI::Range(int64_t{1}, kMostTokens));
   add_size(*command, "--heads", sizes.heads, "Query heads");
   add_size(*command, "--kv-heads", sizes.kv_heads, "Key-value heads, which divide the query heads");
   add_size(*command, "--head-size", sizes.head_size, "Channels of a head");

@@ -5,9 +5,9 @@
 
 #include "base/file.h"
 #include "base/interrupt.h"
-#include "base/text.h"
 #include "base/threads.h"
 #include "cli/bench_commands.h"
+#include "cli/file_options.h"
 #include "cli/options.h"
 #include "hardware/measure_ceilings.h"
 #include "model/model_config.h"
@@ -25,7 +25,7 @@ struct CeilingArguments {
   std::string device{word(Device::cpu)};
   std::vector<std::string> precisions;
   std::vector<std::string> layouts{std::string(word(GemmLayout::forward))};
-  std::vector<std::string> sizes;
+  std::vector<int64_t> sizes;  // of the arrays, in bytes; empty: chosen by the caches
   double memory_seconds = MemorySweep{}.seconds;
   bool json = false;
   std::string picture;  // empty: none
@@ -34,10 +34,7 @@ struct CeilingArguments {
 
 void add_sizes(CLI::App& command, const std::string& name, std::vector<int64_t>& sizes,
                const std::string& help) {
-  command.add_option(name, sizes, help)
-      ->delimiter(',')
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
-      ->capture_default_str();
+  add_list(command, name, sizes, help)->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
 }
 
 /// Adds the arguments of `gemm` and `all` about matrix products.
@@ -45,17 +42,13 @@ void add_gemm_arguments(CLI::App& command, CeilingArguments& arguments) {
   add_sizes(command, "--m", arguments.gemm.m, "Rows of A and C");
   add_sizes(command, "--n", arguments.gemm.n, "Columns of B and C");
   add_sizes(command, "--k", arguments.gemm.k, "Columns of A, rows of B");
-  command.add_option("--precision", arguments.precisions, "Precisions; left out: bf16 and fp32")
-      ->delimiter(',')
+  add_list(command, "--precision", arguments.precisions, "Precisions; left out: bf16 and fp32")
       ->check(CLI::IsMember(words_of<Precision>()));
-  command
-      .add_option("--layout", arguments.layouts,
-                  "The products of a linear layer, whose weight is stored [out, in]: forward, C = "
-                  "A B with B stored [N,K]; input_gradient, C = A B with B stored [K,N]; "
-                  "weight_gradient, C += A B with A stored [K,M], in the type of sums")
-      ->delimiter(',')
-      ->check(CLI::IsMember(words_of<GemmLayout>()))
-      ->capture_default_str();
+  add_list(command, "--layout", arguments.layouts,
+           "The products of a linear layer, whose weight is stored [out, in]: forward, C = A B "
+           "with B stored [N,K]; input_gradient, C = A B with B stored [K,N]; weight_gradient, C "
+           "+= A B with A stored [K,M], in the type of sums")
+      ->check(CLI::IsMember(words_of<GemmLayout>()));
   add_number(command, "--seconds", arguments.gemm.seconds, 0, kMostSweepSeconds,
              "About how long the matrix products of a precision are measured; each four times at "
              "least");
@@ -76,9 +69,7 @@ GemmSweep gemm_sweep(const CeilingArguments& arguments) {
 }
 
 MemorySweep memory_sweep(const CeilingArguments& arguments) {
-  MemorySweep sweep{.bytes = {}, .seconds = arguments.memory_seconds};
-  for (const std::string& size : arguments.sizes) sweep.bytes.push_back(parse_bytes(size));
-  return sweep;
+  return {.bytes = arguments.sizes, .seconds = arguments.memory_seconds};
 }
 
 /// Measures products, memory or both. Both go into the file --output; one alone is shown as asked.
@@ -108,16 +99,14 @@ void add_ceiling_command(CLI::App& bench, const char* name, const char* help, bo
   auto arguments = std::make_shared<CeilingArguments>();
   if (gemm && memory) {
     arguments->layouts = words_of<GemmLayout>();
-    command.add_option("--output", arguments->output, "The file that is written")
+    add_output(command, "--output", arguments->output, "The file that is written")
         ->capture_default_str();
   }
   if (gemm) add_gemm_arguments(command, *arguments);
   if (memory) {
-    command
-        .add_option("--sizes", arguments->sizes,
-                    "Bytes of all arrays of all threads: 64KiB,16MiB,...; left out: 16 KiB a "
-                    "thread to four times the last-level caches")
-        ->delimiter(',');
+    add_size_list(command, "--sizes", arguments->sizes, "",
+                  "Bytes of all arrays of all threads: 64KiB,16MiB,...; left out: 16 KiB a thread "
+                  "to four times the last-level caches");
   }
   if (!gemm) {
     add_number(command, "--seconds", arguments->memory_seconds, 0, 1e6,

@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/interrupt.h"
-#include "base/text.h"
 #include "cli/bench_commands.h"
+#include "cli/file_options.h"
 #include "cli/options.h"
 #include "cli/several_processes.h"
 #include "comm/in_process/world.h"
@@ -27,8 +27,9 @@ namespace {
 
 struct CollectiveArguments {
   std::vector<std::string> collectives;
-  std::vector<std::string> sizes{"1KiB", "4KiB", "16KiB", "64KiB", "256KiB",
-                                 "1MiB", "4MiB", "16MiB", "64MiB"};
+  std::vector<int64_t> sizes{int64_t{1} << 10, int64_t{1} << 12, int64_t{1} << 14,
+                             int64_t{1} << 16, int64_t{1} << 18, int64_t{1} << 20,
+                             int64_t{1} << 22, int64_t{1} << 24, int64_t{1} << 26};
   std::vector<int> ranks;  // empty: all processes, or two threads
   std::string precision{word(Precision::fp32)};
   double seconds = CollectiveSweep{}.seconds;
@@ -40,7 +41,7 @@ struct CollectiveArguments {
 
 CollectiveSweep sweep_of(const CollectiveArguments& arguments) {
   CollectiveSweep sweep{.collectives = {},
-                        .bytes = {},
+                        .bytes = arguments.sizes,
                         .dtype = compute_dtype(from_word<Precision>(arguments.precision)),
                         .seconds = arguments.seconds};
   for (const std::string& name : arguments.collectives) {
@@ -49,7 +50,6 @@ CollectiveSweep sweep_of(const CollectiveArguments& arguments) {
   if (sweep.collectives.empty()) {
     sweep.collectives.assign(kMeasuredCollectives.begin(), kMeasuredCollectives.end());
   }
-  for (const std::string& size : arguments.sizes) sweep.bytes.push_back(parse_bytes(size));
   return sweep;
 }
 
@@ -105,6 +105,16 @@ std::vector<CollectiveRate> measure_processes(const CollectiveArguments& argumen
   return rates;
 }
 
+/// Throws Error unless the file is a hardware file that can keep the rates.
+void require_processor_file(const fs::path& path) {
+  const Hardware hardware = read_hardware(path);
+  if (!hardware.accelerator) return;
+  throw Error(
+      "--hardware: {} is about {}, and the collectives are measured between threads or processes "
+      "of processors; name a file that `tessera bench all --device cpu` wrote",
+      path.string(), describe(*hardware.accelerator));
+}
+
 /// Writes the rates into a hardware file. A rate replaces an older one of the same collective,
 /// type, ranks and bytes.
 void add_to_hardware_file(const std::vector<CollectiveRate>& rates, const fs::path& path) {
@@ -125,7 +135,7 @@ void run(const CollectiveArguments& arguments, Processes* processes) {
   if (first) {
     require_picture(arguments.picture);
     if (!arguments.hardware.empty()) {
-      read_hardware(arguments.hardware);  // throws Error if it is no hardware file
+      require_processor_file(arguments.hardware);
       require_writable(arguments.hardware);
     }
   }
@@ -148,24 +158,17 @@ void add_bench_collectives(CLI::App& bench) {
   auto arguments = std::make_shared<CollectiveArguments>();
   std::vector<std::string> names;
   for (const Collective collective : kMeasuredCollectives) names.emplace_back(word(collective));
-  command
-      ->add_option("--collectives", arguments->collectives,
-                   "Collectives to measure; left out: all of them")
-      ->delimiter(',')
+  add_list(*command, "--collectives", arguments->collectives,
+           "Collectives to measure; left out: all of them")
       ->check(CLI::IsMember(names));
-  command
-      ->add_option(
-          "--ranks", arguments->ranks,
-          "Numbers of ranks, each measured; left out: all processes, or 2 threads. Groups of "
-          "processes measure at once: of neighbours and, if those are of fewer machines, of "
-          "processes far apart")
-      ->delimiter(',')
+  add_list(*command, "--ranks", arguments->ranks,
+           "Numbers of ranks, each measured; left out: all processes, or 2 threads. Groups of "
+           "processes measure at once: of neighbours and, if those are of fewer machines, of "
+           "processes far apart")
       ->check(CLI::Range(2, 1024));
-  command
-      ->add_option("--sizes", arguments->sizes,
-                   "Bytes of the whole that is gathered, summed or broadcast, or that a rank sends")
-      ->delimiter(',')
-      ->capture_default_str();
+  add_size_list(*command, "--sizes", arguments->sizes,
+                "1KiB,4KiB,16KiB,64KiB,256KiB,1MiB,4MiB,16MiB,64MiB",
+                "Bytes of the whole that is gathered, summed or broadcast, or that a rank sends");
   command->add_option("--precision", arguments->precision, "The precision of the elements")
       ->check(CLI::IsMember({"bf16", "fp32"}))
       ->capture_default_str();
@@ -175,8 +178,8 @@ void add_bench_collectives(CLI::App& bench) {
              "Seconds that a rank waits for another before all end");
   command->add_flag("--json", arguments->json, "Print JSON");
   add_picture(*command, arguments->picture);
-  command->add_option("--hardware", arguments->hardware,
-                      "A file of `tessera bench all`, which then keeps the rates too");
+  add_output(*command, "--hardware", arguments->hardware,
+             "A file of `tessera bench all` about a processor, which then keeps the rates too");
   command->callback([arguments] {
     const std::unique_ptr<Processes> processes =
         join_processes(std::chrono::seconds(arguments->rank_timeout));

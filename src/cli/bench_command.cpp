@@ -11,6 +11,7 @@
 #include "base/threads.h"
 #include "cli/bench_commands.h"
 #include "cli/commands.h"
+#include "cli/file_options.h"
 #include "cli/options.h"
 #include "device/device.h"
 #include "plan/blocks/turns.h"
@@ -54,7 +55,7 @@ Precision precision_on(Device device, const std::string& precision) {
 }
 
 void add_picture(CLI::App& command, std::string& picture) {
-  command.add_option("--svg", picture, "A picture as well, to this file");
+  add_output(command, "--svg", picture, "A picture as well, to this file");
 }
 
 void require_picture(const std::string& path) {

@@ -8,6 +8,7 @@
 #include "base/progress.h"
 #include "cli/bench_commands.h"
 #include "cli/config_arguments.h"
+#include "cli/file_options.h"
 #include "cli/options.h"
 #include "config/resolve.h"
 #include "hardware/tuned_products_file.h"
@@ -28,7 +29,7 @@ void add_bench_products(CLI::App& bench) {
       "reads as run.tuned_products");
   auto arguments = std::make_shared<Arguments>();
   add_config_arguments(*command, arguments->config);
-  command->add_option("--output", arguments->output, "The file that is written")
+  add_output(*command, "--output", arguments->output, "The file that is written")
       ->capture_default_str();
   add_number(*command, "--candidates", arguments->budget.candidates, 1, 1000,
              "The largest number of algorithms that are measured for a product");

@@ -12,6 +12,7 @@
 #include "base/threads.h"
 #include "cli/bench_commands.h"
 #include "cli/config_arguments.h"
+#include "cli/file_options.h"
 #include "cli/options.h"
 #include "cli/several_processes.h"
 #include "comm/processes.h"
@@ -91,8 +92,9 @@ void run(const ScheduleArguments& arguments, Processes* processes) {
   fmt::print("{}",
              arguments.repeats.json ? schedule_json(*measurement) : schedule_text(*measurement));
   if (traces) {
-    if (!measurement->traces.warning.empty()) warn(measurement->traces.warning);
-    write_file(arguments.trace, measurement->traces.file);
+    write_file(arguments.trace, measurement->traces.text);
+    const std::string warning = measurement->traces.warning(arguments.trace);
+    if (!warning.empty()) warn(warning);
   }
   if (arguments.picture.empty()) return;
   write_file(arguments.picture, draw(measurement->schedule, measurement->measured.back()));
@@ -110,14 +112,11 @@ void add_bench_schedule(CLI::App& bench) {
   add_config_arguments(*command, arguments->config);
   add_number(*command, "--ranks", arguments->ranks, 1, kMostThreads,
              "Ranks, as threads of this process");
-  command
-      ->add_option(
-          "--times", arguments->times,
-          "How long passes take: \"equal\" times, \"flops\" for times in proportion to "
-          "their FLOPs, \"hardware\" for times calculated from the rates of run.hardware, or "
-          "a JSON file with the seconds of \"forward\", "
-          "\"input_gradients\" and \"weight_gradients\", each a number or an array with "
-          "one number for each chunk")
+  add_input(*command, "--times", arguments->times,
+            "How long passes take: \"equal\" times, \"flops\" for times in proportion to their "
+            "FLOPs, \"hardware\" for times calculated from the rates of run.hardware, or a JSON "
+            "file with the seconds of \"forward\", \"input_gradients\" and "
+            "\"weight_gradients\", each a number or an array with one number for each chunk")
       ->capture_default_str();
   command
       ->add_option("--seconds", arguments->mean_seconds,
@@ -134,11 +133,11 @@ void add_bench_schedule(CLI::App& bench) {
              "Runs before them that do not count");
   add_phase_argument(*command, arguments->phase, "the first");
   command->add_flag("--json", arguments->repeats.json, "Print JSON");
-  command->add_option("--svg", arguments->picture,
-                      "A picture of the last run as well, to this file");
-  command->add_option("--trace", arguments->trace,
-                      "A trace of all ranks in the last measured step as well, to this file, for "
-                      "`tessera trace draw` and `tessera trace summarize`");
+  add_output(*command, "--svg", arguments->picture,
+             "A picture of the last run as well, to this file");
+  add_output(*command, "--trace", arguments->trace,
+             "A trace of all ranks in the last measured step as well, to this file, for `tessera "
+             "trace draw` and `tessera trace summarize`");
   command->callback([arguments] {
     const std::unique_ptr<Processes> processes = join_processes(arguments->config.rank_timeout());
     run_as_one_process(processes.get(), [&] { run(*arguments, processes.get()); });

@@ -9,6 +9,7 @@
 #include "base/interrupt.h"
 #include "cli/bench_commands.h"
 #include "cli/config_arguments.h"
+#include "cli/file_options.h"
 #include "config/resolve.h"
 #include "plan/product_peak.h"
 #include "plan/run_target.h"
@@ -48,11 +49,10 @@ auto add_step_command(CLI::App& bench, const char* name, const char* description
   CLI::App* command = bench.add_subcommand(name, description);
   add_config_arguments(*command, arguments->config);
   add_repeat_arguments(*command, arguments->repeats, "--steps");
-  command
-      ->add_option("--hardware", arguments->hardware,
-                   "A hardware file of this machine, such as those in configs/hardware: the MFU is "
-                   "given of its peak too; left out: run.hardware")
-      ->check(CLI::ExistingFile);
+  add_input(*command, "--hardware", arguments->hardware,
+            "A hardware file of this machine, such as those in configs/hardware: the MFU is given "
+            "of its peak too; left out: run.hardware")
+      ->check(existing_file());
   add_phase_argument(*command, arguments->phase, default_phase);
   command->callback([arguments, measure] {
     const InterruptGuard guard;
@@ -92,12 +92,10 @@ void add_bench_step(CLI::App& bench) {
       "Whole training steps of a configuration on random tokens; needs no data where "
       "model.vocabulary_size is set",
       "all whose programs differ, one after the other", measure_whole_steps);
-  command
-      ->add_option(
-          "--data", arguments->data,
-          "A folder of prepared data: its tokens are taken instead of random ones, so that "
-          "routers choose as on text")
-      ->check(CLI::ExistingDirectory);
+  add_input(*command, "--data", arguments->data,
+            "A folder of prepared data: its tokens are taken instead of random ones, so that "
+            "routers choose as on text")
+      ->check(CLI::ExistingDirectory.description(""));
 }
 
 void add_bench_kernels(CLI::App& bench) {

@@ -13,6 +13,8 @@
 #include "checkpoint/inspect.h"
 #include "checkpoint/verify_checkpoint.h"
 #include "cli/commands.h"
+#include "cli/file_options.h"
+#include "cli/options.h"
 
 // Each add_..._command() adds a subcommand: its options, and a callback that works and reports.
 
@@ -27,7 +29,7 @@ struct CheckpointArguments {
 
 std::shared_ptr<CheckpointArguments> add_arguments(CLI::App& command) {
   auto arguments = std::make_shared<CheckpointArguments>();
-  command.add_option("PATH", arguments->path, "A run's folder, its checkpoints or one checkpoint")
+  add_input(command, "PATH", arguments->path, "A run's folder, its checkpoints or one checkpoint")
       ->required();
   command.add_flag("--json", arguments->json, "One JSON object");
   return arguments;
@@ -55,19 +57,6 @@ void add_verify_checkpoint_command(CLI::App& checkpoint) {
   });
 }
 
-/// Returns the problem with the text of --shard-size; empty if there is none.
-std::string shard_size_problem(const std::string& text) {
-  constexpr int64_t kLeast = 1'000;
-  constexpr int64_t kMost = 1'000'000'000'000'000;
-  try {
-    const int64_t bytes = parse_bytes(text);
-    if (bytes >= kLeast && bytes <= kMost) return "";
-    return fmt::format("found '{}'; expected a size from 1kB to 1PB", text);
-  } catch (const Error& error) {
-    return error.what();
-  }
-}
-
 void add_import_command(CLI::App& checkpoint) {
   CLI::App* command = checkpoint.add_subcommand(
       "import", "Make a checkpoint of a Hugging Face model (OLMo, OLMoE, Llama, Mixtral, ZAYA1)");
@@ -78,11 +67,11 @@ void add_import_command(CLI::App& checkpoint) {
     bool quiet = false;
   };
   auto arguments = std::make_shared<Arguments>();
-  command
-      ->add_option("FOLDER", arguments->folder,
-                   "config.json, safetensors and tokenizer files, as transformers saves them")
+  add_input(*command, "FOLDER", arguments->folder,
+            "config.json, safetensors and tokenizer files, as transformers saves them")
       ->required();
-  command->add_option("--output", arguments->output, "Folder that gets the checkpoint of step 0")
+  add_output_folder(*command, "--output", arguments->output,
+                    "Folder that gets the checkpoint of step 0")
       ->required();
   command
       ->add_option("--precision", arguments->precision,
@@ -111,32 +100,31 @@ void add_export_command(CLI::App& checkpoint) {
       checkpoint.add_subcommand("export", "Write a checkpoint as a folder that transformers loads");
   struct Arguments {
     std::string checkpoint, output;
-    std::string shard_size = "5GB";
     ExportModelOptions options;
     bool quiet = false;
   };
   auto arguments = std::make_shared<Arguments>();
   ExportModelOptions& options = arguments->options;
-  command->add_option("CHECKPOINT", arguments->checkpoint, "A run's folder or one checkpoint")
+  add_input(*command, "CHECKPOINT", arguments->checkpoint, "A run's folder or one checkpoint")
       ->required();
-  command->add_option("--output", arguments->output, "Folder that is written; new or empty")
+  add_output_folder(*command, "--output", arguments->output, "Folder that is written; new or empty")
       ->required();
   command
       ->add_option("--dtype", options.dtype,
                    "Element type; left out: an imported model's own, else the training's precision")
       ->check(CLI::IsMember({"bf16", "f16", "f32"}));
   command
-      ->add_option("--shard-size", arguments->shard_size,
+      ->add_option("--shard-size", options.shard_bytes,
                    "Size of one file of weights at most, such as 500MB, 1.5GB or 2GiB")
-      ->check(shard_size_problem, "SIZE")
-      ->capture_default_str();
+      ->transform(size_between("1kB", "1PB"))
+      ->type_name("SIZE")
+      ->default_str("5GB");
   command->add_flag("--fused-experts", options.fused_experts,
                     "One tensor for all experts of a layer, as newer classes have it");
   command->add_flag("--quiet", arguments->quiet, "No progress line");
   command->callback([arguments] {
     const InterruptGuard guard;
     arguments->options.progress = !arguments->quiet;
-    arguments->options.shard_bytes = parse_bytes(arguments->shard_size);
     const auto report = export_model(arguments->checkpoint, arguments->output, arguments->options);
     fmt::print("{}: {}, {} tensors of {}, {} in {} file{}\n", arguments->output,
                report.architecture->name, report.tensors, report.dtype, format_bytes(report.bytes),

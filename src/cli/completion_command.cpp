@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "cli/command_description.h"
 #include "cli/commands.h"
+#include "cli/file_options.h"
 #include "config/sections.h"
 
 namespace tessera {
@@ -91,7 +92,9 @@ std::string zsh_function(const std::string& path) {
 std::string zsh_action(const OptionDescription& option) {
   if (!option.choices.empty()) return fmt::format("({})", join(option.choices, " "));
   if (std::ranges::find(option.names, kSetOption) != option.names.end()) return "_tessera_keys";
-  return option.value == "TEXT" ? "_files" : " ";
+  const bool is_file = option.value == kInputType || option.value == kOutputType ||
+                       option.value == kOutputFolderType;
+  return is_file ? "_files" : " ";
 }
 
 /// Returns the specifications of an option for _arguments, one line for each of its names.

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
+#include "cli/file_options.h"
 #include "comm/launch.h"
 #include "config/phases.h"
 
@@ -58,7 +59,7 @@ void add_phase_argument(CLI::App& command, std::string& phase, const std::string
 }
 
 void add_config_arguments(CLI::App& command, ConfigArguments& arguments) {
-  command.add_option("CONFIG", arguments.file, "The configuration, a TOML file")->required();
+  add_input(command, "CONFIG", arguments.file, "The configuration, a TOML file")->required();
   command
       .add_option("--set", arguments.overrides,
                   "Override one key: section.key=VALUE (repeatable; the last of a key counts)")

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/threads.h"
 #include "cli/commands.h"
+#include "cli/file_options.h"
 #include "cli/options.h"
 #include "cli/several_processes.h"
 #include "comm/processes.h"
@@ -37,14 +38,12 @@ struct EvalArguments {
 
 void add_task_options(CLI::App& command, EvalArguments& arguments,
                       std::initializer_list<CLI::Option*> held_out_options) {
-  auto* files =
-      command.add_option("--tasks", arguments.files,
-                         "JSON Lines of multiple-choice questions to answer instead: "
-                         "{\"context\": PROMPT, \"choices\": [TEXT, ...], \"answer\": N}");
+  auto* files = add_input(command, "--tasks", arguments.files,
+                          "JSON Lines of multiple-choice questions to answer instead: "
+                          "{\"context\": PROMPT, \"choices\": [TEXT, ...], \"answer\": N}");
   for (CLI::Option* option : held_out_options) files->excludes(option);
-  command
-      .add_option("--predictions", arguments.predictions,
-                  "With --tasks: a file for the scores of every question, JSON Lines")
+  add_output(command, "--predictions", arguments.predictions,
+             "With --tasks: a file for the scores of every question, JSON Lines")
       ->needs(files);
   command
       .add_option("--delimiter", arguments.scoring.delimiter,
@@ -111,30 +110,30 @@ void add_eval_command(CLI::App& app) {
       "eval", "Loss and perplexity on held-out data, or answers to multiple-choice questions");
   auto arguments = std::make_shared<EvalArguments>();
   CheckpointEvaluationOptions& options = arguments->held_out;
-  command->add_option("--checkpoint", options.checkpoint, "A run's folder or one checkpoint")
+  add_input(*command, "--checkpoint", options.checkpoint, "A run's folder or one checkpoint")
       ->required();
-  auto* data = command->add_option(
-      "--data", options.data.path,
+  auto* data = add_input(
+      *command, "--data", options.data.path,
       "What `prepare` wrote, of which the held-out part is taken, or a Megatron prefix or token "
       "files, which are taken whole; left out: the held-out part of what the model was trained on");
   add_word<TokenFileType>(*command, "--dtype", arguments->dtype,
                           "With --data: element type of token files without a .npy header")
       ->needs(data);
   command->add_option("--batch", options.batch, "Sequences at a time")
-      ->check(CLI::PositiveNumber)
+      ->check(number_from(1))
       ->capture_default_str();
   auto* instances =
       command->add_option("--instances", options.instances, "At most this many sequences; 0: all");
-  instances->check(CLI::NonNegativeNumber)->capture_default_str();
+  instances->check(number_from(0))->capture_default_str();
   command->add_option("--threads", options.threads, "Threads; 0: one for each usable core")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from(0))
       ->capture_default_str();
   auto* ranks = add_number(
       *command, "--ranks", options.ranks, 1, kMostThreads,
       "Ranks, as threads of this process. They share the sequences, unless [parallel] says more. "
       "Under mpirun or srun each process is a rank, and this is left out");
-  auto* config = command->add_option(
-      "--config", arguments->config,
+  auto* config = add_input(
+      *command, "--config", arguments->config,
       "A configuration, of which [parallel] says how the ranks share the work; only that is used");
   auto* overrides = command->add_option("--set", arguments->overrides,
                                         "Set a key of [parallel]: parallel.KEY=VALUE (repeatable)");

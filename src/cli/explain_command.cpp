@@ -1,5 +1,6 @@
 // run() finds the machine: this one, the processor of a hardware file, or its accelerator.
-// explain_run() then plans the step for that ExplainedMachine and prints what it found.
+// explain_run() then plans the step for that ExplainedMachine and prints what it found. A plan of a
+// large model takes seconds, so a line on the terminal shows the progress.
 
 #include <functional>
 #include <memory>
@@ -14,10 +15,13 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/progress.h"
+#include "base/terminal.h"
 #include "base/threads.h"
 #include "cli/bench_commands.h"
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
+#include "cli/file_options.h"
 #include "cli/options.h"
 #include "config/mesh_of.h"
 #include "config/pipeline_of.h"
@@ -63,6 +67,53 @@ struct ExplainedMachine {
   std::function<Fit(const RunConfig& config, const StepPlan& plan)> fit = {};
 };
 
+/// The progress of an explanation. Shows nothing unless standard error is a terminal that can draw
+/// over a line.
+class ExplainProgress {
+ public:
+  /// `all` is the number of plans and fits.
+  explicit ExplainProgress(int64_t all) : all_(all) {}
+
+  /// Shows what begins.
+  void next(const std::string& what) {
+    const double fraction = static_cast<double>(begun_++) / static_cast<double>(all_);
+    if (shown_) progress_.show(Progress::bar(fraction, watch_.seconds(), what));
+  }
+  /// Removes the line, before other output follows.
+  void clear() { progress_.clear(); }
+
+ private:
+  bool shown_ = stderr_can_redraw();
+  int64_t all_;
+  int64_t begun_ = 0;
+  Stopwatch watch_;
+  Progress progress_;
+};
+
+/// Returns the number of plans and fits that explain_run() makes.
+int64_t count_parts(const RunConfig& config, const ExplainedMachine& machine, bool json) {
+  const auto phases = std::ssize(config.train.phases);
+  const int64_t chunks = model_chunks(config.parallel);
+  const int64_t plans =
+      1 + phases + (phases > 0 && !json ? 1 : 0) + (chunks > 1 ? config.parallel.pipeline : 0);
+  return plans + (machine.fit ? 1 + phases : 0);
+}
+
+/// Returns the machine with plans and fits that show the progress.
+ExplainedMachine with_progress(const ExplainedMachine& machine, ExplainProgress& progress) {
+  ExplainedMachine result{.plan = [&](const RunConfig& config, const MeshRank& mesh_rank) {
+    progress.next(fmt::format("planning rank {}", mesh_rank.rank));
+    return machine.plan(config, mesh_rank);
+  }};
+  if (machine.fit) {
+    result.fit = [&](const RunConfig& config, const StepPlan& plan) {
+      progress.next("finding the largest micro-batch that fits");
+      return machine.fit(config, plan);
+    };
+  }
+  return result;
+}
+
 /// Returns the stages of a pipeline, whose schedule it draws if --svg asks for that; none if there
 /// is no pipeline.
 std::optional<StagesAccount> explain_stages(const ExplainArguments& arguments,
@@ -79,7 +130,7 @@ std::optional<StagesAccount> explain_stages(const ExplainArguments& arguments,
 
 /// Explains a run: its phases if it has any, the step of one of them, and the stages of a pipeline.
 void explain_run(const ExplainArguments& arguments, const RunConfig& given,
-                 const MeshRank& mesh_rank, const ExplainedMachine& machine) {
+                 const MeshRank& mesh_rank, const ExplainedMachine& explained) {
   if (!arguments.picture.empty() && model_chunks(given.parallel) == 1) {
     throw Error(
         "--svg {}: it draws the schedule of a pipeline, and the model is in one chunk; set "
@@ -95,8 +146,11 @@ void explain_run(const ExplainArguments& arguments, const RunConfig& given,
   }
   const RunConfig config = with_stage_layers(given, mesh_rank.mesh);  // the same in all phases
   const ChosenPhase chosen = choose_phases(config, arguments.phase).front();
+  ExplainProgress progress(count_parts(config, explained, arguments.json));
+  const ExplainedMachine machine = with_progress(explained, progress);
   const StepPlan plan = machine.plan(chosen.config, mesh_rank);
   std::vector<PhaseAccount> accounts;
+  std::string phases;  // their table
   if (!config.train.phases.empty()) {
     accounts = phase_accounts(config, [&](const RunConfig& phase) {
       const StepPlan phase_plan = machine.plan(phase, mesh_rank);
@@ -105,21 +159,22 @@ void explain_run(const ExplainArguments& arguments, const RunConfig& given,
       return needs;
     });
     if (!arguments.json) {
-      fmt::print("{}\nthe step of {}:\n",
-                 phases_table(accounts, machine.plan(config, mesh_rank).memory.arena_bytes),
-                 chosen.name);
+      phases = fmt::format(
+          "{}\nthe step of {}:\n",
+          phases_table(accounts, machine.plan(config, mesh_rank).memory.arena_bytes), chosen.name);
     }
   }
   std::optional<Fit> fit;
   if (machine.fit) fit = machine.fit(chosen.config, plan);
   const std::optional<StagesAccount> stages =
       explain_stages(arguments, chosen.config, mesh_rank.mesh, machine);
+  progress.clear();
   if (arguments.json) {
     fmt::print("{}", explain_json(chosen.config, plan, fit ? &*fit : nullptr, accounts,
                                   stages ? &*stages : nullptr));
     return;
   }
-  fmt::print("{}", explain(chosen.config, plan, arguments.options));
+  fmt::print("{}{}", phases, explain(chosen.config, plan, arguments.options));
   if (stages) fmt::print("\n{}", stages_table(*stages));
   if (stages && given.parallel.stage_layers.balanced) {
     fmt::print("parallel.stage_layers = \"balanced\" is {}\n", config.parallel.stage_layers.counts);
@@ -182,11 +237,10 @@ void add_explain_command(CLI::App& app) {
   auto arguments = std::make_shared<ExplainArguments>();
   add_config_arguments(*command, arguments->config);
   add_phase_argument(*command, arguments->phase, "the first one's step, below a table of all");
-  command
-      ->add_option("--hardware", arguments->hardware,
-                   "For the machine on which `tessera bench all` wrote this file, or for an "
-                   "accelerator of configs/hardware; left out: this machine")
-      ->check(CLI::ExistingFile);
+  add_input(*command, "--hardware", arguments->hardware,
+            "For the machine on which `tessera bench all` wrote this file, or for an accelerator "
+            "of configs/hardware; left out: this machine")
+      ->check(existing_file());
   add_number(*command, "--ranks", arguments->ranks, 1, kMostRanks,
              "Ranks, laid out as [parallel] says");
   command->add_option("--rank", arguments->rank, "The rank whose program is shown, counted from 0")
@@ -195,8 +249,8 @@ void add_explain_command(CLI::App& app) {
   command->add_flag("--types", arguments->options.types,
                     "How each result lies over the axes of the mesh");
   command->add_flag("--json", arguments->json, "Print JSON");
-  command->add_option("--svg", arguments->picture,
-                      "A picture of the pipeline's schedule as well, to this file");
+  add_output(*command, "--svg", arguments->picture,
+             "A picture of the pipeline's schedule as well, to this file");
   command->callback([arguments] { run(*arguments); });
 }
 

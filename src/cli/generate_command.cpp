@@ -4,6 +4,7 @@
 
 #include "base/threads.h"
 #include "cli/commands.h"
+#include "cli/file_options.h"
 #include "cli/options.h"
 #include "cli/standard_output.h"
 #include "inference/generate.h"
@@ -68,7 +69,7 @@ void add_generate_command(CLI::App& app) {
   auto arguments = std::make_shared<GenerateArguments>();
   GenerateOptions& options = arguments->options;
   SamplingOptions& sampling = options.sampling;
-  command->add_option("--checkpoint", arguments->checkpoint, "A run's folder or one checkpoint")
+  add_input(*command, "--checkpoint", arguments->checkpoint, "A run's folder or one checkpoint")
       ->required();
   command->add_option("--prompt", arguments->prompt, "The text to continue; may be empty")
       ->required();
@@ -76,24 +77,24 @@ void add_generate_command(CLI::App& app) {
                       "Control token before the prompt, such as Llama 3's <|begin_of_text|>; left "
                       "out: the end of another document");
   command->add_option("--tokens", options.tokens, "New tokens at most")
-      ->check(CLI::PositiveNumber)
+      ->check(number_from(1))
       ->capture_default_str();
   command->add_option("--temperature", sampling.temperature, "0 takes the most probable token")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from(0))
       ->capture_default_str();
   command->add_option("--top-k", sampling.top_k, "Only the k most probable tokens; 0: all")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from(0))
       ->capture_default_str();
   command
       ->add_option("--top-p", sampling.top_p,
                    "Only the most probable tokens that together reach this probability")
-      ->check(CLI::PositiveNumber)
+      ->check(number_above_zero())
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   command->add_option("--seed", sampling.seed, "Seed of the sampling")->capture_default_str();
   command->add_flag("--ignore-end", arguments->ignore_end, "Go on after an end-of-document token");
   command->add_option("--threads", arguments->threads, "Threads; 0: one for each usable core")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from(0))
       ->capture_default_str();
   add_word<Device>(*command, "--device", arguments->device, "The device that computes");
   command->add_flag("--json", arguments->json, "One JSON object");

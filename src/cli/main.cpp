@@ -17,6 +17,7 @@
 #include "base/signal_thread.h"
 #include "base/standard_streams.h"
 #include "cli/commands.h"
+#include "cli/file_options.h"
 #include "cli/parse_arguments.h"
 #include "cli/processor_features.h"
 #include "cli/several_processes.h"
@@ -128,6 +129,9 @@ int main(int argc, char** argv) {
   add_device_command(app);
   add_completion_command(app);
   add_manual_command(app);
-  app.parse_complete_callback([&app] { refuse_several_processes(app); });
+  app.parse_complete_callback([&app] {
+    refuse_several_processes(app);
+    refuse_same_files(app);
+  });
   return run_and_report(app, {argv, static_cast<size_t>(argc)});
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -36,17 +37,26 @@ void require_finite_numbers(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands({})) require_finite_numbers(*command);
 }
 
-/// A mark behind an argument that ends with a bracket, so that the library does not take the
-/// argument for a list. The arguments of a process cannot contain this character.
+/// A mark in an argument that the library would change: behind a closing bracket at the end,
+/// because the library would take the argument for a list, and in place of an empty entry between
+/// commas, because the library would leave the entry out. The arguments of a process cannot contain
+/// this character.
 constexpr char kMark = '\0';
 
-std::string marked(std::string argument) {
-  if (argument.ends_with(']')) argument += kMark;
-  return argument;
+std::string marked(std::string_view argument) {
+  std::string result;
+  // An option's value may follow its name after an equals sign.
+  const size_t value = argument.starts_with("--") ? argument.find('=') + 1 : 0;
+  for (size_t i = 0; i < argument.size(); ++i) {
+    if (argument[i] == ',' && (i == value || argument[i - 1] == ',')) result += kMark;
+    result += argument[i];
+  }
+  if (argument.ends_with(']') || argument.ends_with(',')) result += kMark;
+  return result;
 }
 
 std::string as_typed(std::string argument) {
-  if (argument.ends_with(kMark)) argument.pop_back();
+  std::erase(argument, kMark);
   return argument;
 }
 
@@ -65,12 +75,11 @@ std::vector<std::string> unexpected_arguments(const CLI::App& app) {
 
 /// Throws an error that names the command if the arguments ask for one that does not exist.
 void refuse_unknown_command(const CLI::App& app) {
-  const CLI::App* innermost = &app;  // the innermost command that was named
-  while (!innermost->get_subcommands().empty()) innermost = innermost->get_subcommands().back();
+  const CLI::App& innermost = chosen_command(app);
   const std::vector<std::string> unexpected = unexpected_arguments(app);
-  if (innermost->get_require_subcommand_min() == 0 || unexpected.empty()) return;
+  if (innermost.get_require_subcommand_min() == 0 || unexpected.empty()) return;
   std::vector<std::string> names;
-  for (const CLI::App* command : innermost->get_subcommands({})) {
+  for (const CLI::App* command : innermost.get_subcommands({})) {
     names.push_back(command->get_name());
   }
   const std::string& first = unexpected.front();
@@ -87,6 +96,12 @@ void refuse_unknown_command(const CLI::App& app) {
 }
 
 }  // namespace
+
+const CLI::App& chosen_command(const CLI::App& app) {
+  const CLI::App* innermost = &app;
+  while (!innermost->get_subcommands().empty()) innermost = innermost->get_subcommands().back();
+  return *innermost;
+}
 
 void parse_arguments(CLI::App& app, std::span<const char* const> arguments) {
   require_finite_numbers(app);

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/file_options.h"
 #include "cli/options.h"
 #include "metrics/plot/plot.h"
 
@@ -73,23 +74,20 @@ void add_plot_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("plot", "Draw metrics of runs as a picture (SVG)");
   auto arguments = std::make_shared<PlotArguments>();
   PlotOptions& options = arguments->options;
-  command->add_option("RUN", arguments->runs, "Runs' folders or metrics files")->required();
-  command
-      ->add_option("--metric", options.metrics,
-                   "Metrics to draw, a panel each: loss,grad_norm,... as in metrics.jsonl")
-      ->delimiter(',')
-      ->capture_default_str();
+  add_input(*command, "RUN", arguments->runs, "Runs' folders or metrics files")->required();
+  add_list(*command, "--metric", options.metrics,
+           "Metrics to draw, a panel each: loss,grad_norm,... as in metrics.jsonl");
   add_word<PlotAxis>(*command, "--x", arguments->x, "The x axis; seconds: time spent in steps");
   command
       ->add_option("--smooth", options.smooth,
                    "Steps in a mean; 1: no means; left out: a thirtieth of each run")
-      ->check(CLI::PositiveNumber);
+      ->check(number_from(1));
   command->add_flag("--log-x", options.logarithmic_x, "A logarithmic x axis");
   command->add_flag("--log-y", options.logarithmic_y, "Logarithmic y axes");
   command->add_option("--range", arguments->range, "A:B, A: or :B, the part of the x axis to show");
   command->add_option("--title", options.title,
                       "The title; left out: the run's name, if it is one run");
-  command->add_option("--output", arguments->output, "The picture; -: standard output")
+  add_output(*command, "--output", arguments->output, "The picture; -: standard output")
       ->capture_default_str();
   command->callback([arguments] { run_plot(*arguments); });
 }

@@ -5,6 +5,7 @@
 #include "base/interrupt.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/file_options.h"
 #include "data/prepare.h"
 
 namespace tessera {
@@ -28,15 +29,14 @@ void add_prepare_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "prepare", "Tokenize, shuffle and shard text (plain or JSONL) for training");
   auto options = std::make_shared<PrepareOptions>();
-  command
-      ->add_option("--input", options->inputs,
-                   "Files, folders or globs; .jsonl is JSON lines, and any file may be .gz or .zst")
+  add_input(*command, "--input", options->inputs,
+            "Files, folders or globs; .jsonl is JSON lines, and any file may be .gz or .zst")
       ->required();
-  command->add_option("--output", options->output, "Folder that is written")->required();
-  auto* tokenizer = command->add_option(
-      "--tokenizer", options->tokenizer,
-      "A SentencePiece model, a Hugging Face tokenizer.json (BPE, byte-level "
-      "or with byte fallback), a folder with one of them, or the word \"bytes\"");
+  add_output_folder(*command, "--output", options->output, "Folder that is written")->required();
+  auto* tokenizer =
+      add_input(*command, "--tokenizer", options->tokenizer,
+                "A SentencePiece model, a Hugging Face tokenizer.json (BPE, byte-level "
+                "or with byte fallback), a folder with one of them, or the word \"bytes\"");
   command
       ->add_option("--end-of-document", options->end_of_document,
                    "Token of a tokenizer.json that ends a document; left out: the one that a "

@@ -6,10 +6,12 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "base/error.h"
 #include "base/file.h"
 #include "cli/bench_commands.h"
 #include "cli/commands.h"
+#include "cli/file_options.h"
+#include "cli/options.h"
+#include "comm/mesh.h"
 #include "pipeline/run_trace.h"
 #include "plan/account/step_account.h"
 #include "plan/account/trace_picture.h"
@@ -44,9 +46,9 @@ struct DrawArguments {
 };
 
 void run_draw(const DrawArguments& arguments) {
-  if (arguments.picture.empty()) throw Error("--svg is empty; expected the file of the picture");
   require_picture(arguments.picture);
   const std::filesystem::path file = trace_file(arguments.path);
+  refuse_same_file("--svg", arguments.picture, file);
   write_file(arguments.picture, draw(read_trace(file), arguments.view, file.string()));
 }
 
@@ -54,14 +56,13 @@ void add_draw(CLI::App& trace) {
   CLI::App* command = trace.add_subcommand(
       "draw", "Draw a step: for each rank, what its lanes do and when, and where it waits");
   auto arguments = std::make_shared<DrawArguments>();
-  command->add_option("TRACE", arguments->path, "A run's folder or its trace.json")->required();
-  command->add_option("--svg", arguments->picture, "The file of the picture")->required();
-  command
-      ->add_option("--ranks", arguments->view.ranks,
-                   "The ranks that are drawn, as 0,2; left out: all of the trace")
-      ->delimiter(',')
+  add_input(*command, "TRACE", arguments->path, "A run's folder, or the file of a trace")
+      ->required();
+  add_output(*command, "--svg", arguments->picture, "The file of the picture")->required();
+  add_list(*command, "--ranks", arguments->view.ranks,
+           "The ranks that are drawn, as 0,2; left out: all of the trace")
       ->allow_extra_args(false)
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, kMostRanks - 1));
   constexpr double kLongest = 1e6;
   command
       ->add_option("--from", arguments->view.from,
@@ -80,29 +81,29 @@ void add_summarize(CLI::App& trace) {
       "summarize",
       "Say where a step's time went: by rank, block, pass and operation, and what limits it");
   auto arguments = std::make_shared<TraceArguments>();
-  command->add_option("TRACE", arguments->path, "A run's folder or its trace.json")->required();
+  add_input(*command, "TRACE", arguments->path, "A run's folder, or the file of a trace")
+      ->required();
   command
       ->add_option("--rank", arguments->rank,
                    "The rank whose time is listed; left out: the first one of the trace")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, kMostRanks - 1));
   command->add_flag(
       "--measure", arguments->measure,
       "Time each of the step's matrix products alone, on the processor that the trace "
       "comes from, left otherwise idle (some seconds)");
-  command
-      ->add_option("--hardware", arguments->hardware,
-                   "The ceilings that `tessera bench all` measured on the trace's machine")
-      ->check(CLI::ExistingFile);
+  add_input(*command, "--hardware", arguments->hardware,
+            "The ceilings that `tessera bench all` measured on the trace's machine")
+      ->check(existing_file());
   command
       ->add_option(
           "--gemm-peak", arguments->gemm_peak,
           "The best matrix-product rate, GFLOP/s; left out: the hardware file's or the run's")
-      ->check(CLI::PositiveNumber);
+      ->check(number_above_zero());
   command
       ->add_option("--memory-bandwidth", arguments->memory_bandwidth,
                    "The memory's bandwidth, read and written, GB/s; left out: the hardware "
                    "file's; without one nothing is judged by it")
-      ->check(CLI::PositiveNumber);
+      ->check(number_above_zero());
   command->add_flag("--json", arguments->json, "Print JSON");
   command->callback([arguments] { run_summarize(*arguments); });
 }

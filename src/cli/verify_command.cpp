@@ -78,7 +78,7 @@ void add_verify_command(CLI::App& app) {
           "--context", arguments->options.context,
           "Positions of a sequence; left out: those of the run, or fewer if they are too much "
           "work or do not fit in memory")
-      ->check(CLI::PositiveNumber);
+      ->check(number_from(1));
   command->add_flag("--full", arguments->full,
                     "The configured micro-batch and context, however long that takes, if they fit "
                     "in memory");

@@ -66,15 +66,15 @@ size_t texts_within(std::span<const uint64_t> sizes, int64_t max_bytes) {
   return count;
 }
 
-std::string warning_of(size_t written, std::span<const uint64_t> sizes, int64_t max_bytes) {
-  const uint64_t bytes = std::accumulate(sizes.begin(), sizes.end(), uint64_t{0});
-  return fmt::format(
-      "trace.json has {} of {} ranks: all would take {}, and the limit is {}; for more ranks, "
-      "trace a step of fewer micro-batches (train.global_batch)",
-      written, sizes.size(), format_bytes(static_cast<int64_t>(bytes)), format_bytes(max_bytes));
-}
-
 }  // namespace
+
+std::string GatheredTraces::warning(const std::filesystem::path& file) const {
+  if (ranks_written == ranks) return "";
+  return fmt::format(
+      "{} has {} of {} ranks: all would take {}, and the limit is {}; for more ranks, trace a step "
+      "of fewer micro-batches (train.global_batch)",
+      file.string(), ranks_written, ranks, format_bytes(bytes), format_bytes(max_bytes));
+}
 
 GatheredTraces gather_traces(OwnTrace own, const TracedSchedule& schedule,
                              const RankControl& control, int64_t max_bytes) {
@@ -94,8 +94,12 @@ GatheredTraces gather_traces(OwnTrace own, const TracedSchedule& schedule,
     texts.push_back({std::move(events[rank]), std::move(entries[rank])});
   }
   const size_t left_out = sizes.size() - written;
-  return {.file = run_trace_text(schedule, texts, static_cast<int>(left_out)),
-          .warning = left_out > 0 ? warning_of(written, sizes, max_bytes) : ""};
+  const uint64_t bytes = std::accumulate(sizes.begin(), sizes.end(), uint64_t{0});
+  return {.text = run_trace_text(schedule, texts, static_cast<int>(left_out)),
+          .ranks = sizes.size(),
+          .ranks_written = written,
+          .bytes = static_cast<int64_t>(bytes),
+          .max_bytes = max_bytes};
 }
 
 }  // namespace tessera

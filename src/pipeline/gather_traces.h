@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 
 #include "comm/clock_offset.h"
@@ -17,10 +19,17 @@ struct OwnTrace {
   ClockOffset after;   ///< measured after it
 };
 
-/// The traces of all ranks, on the first rank. Both texts are empty on the others.
+/// The traces of all ranks, on the first rank. Empty on the others.
 struct GatheredTraces {
-  std::string file;
-  std::string warning;  ///< says which ranks are not in the file; empty if all are
+  std::string text;  ///< of the file
+  size_t ranks = 0;  ///< of the run
+  size_t ranks_written = 0;
+  int64_t bytes = 0;      ///< that all ranks' texts would take
+  int64_t max_bytes = 0;  ///< that they may take
+
+  /// Returns a sentence that says how many ranks are not in the file, which it names `file`.
+  /// Returns an empty text if all are.
+  std::string warning(const std::filesystem::path& file) const;
 };
 
 /// The bytes that the ranks' texts in a file have at most, unless the first rank alone has more.

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "base/worded.h"
@@ -46,7 +47,10 @@ void require_chunks(ScheduleKind kind, int ranks, int chunks);
 /// require_chunks() does.
 ChunkPlacement placement_of(ScheduleKind kind, int ranks, int chunks);
 
-/// Throws Error, with what to change, if a schedule does not exist for the shape.
+/// Returns why a schedule does not exist for the shape, and what to change; empty if it exists.
+std::string shape_problem(ScheduleKind kind, const PipelineShape& shape);
+
+/// Throws Error with shape_problem() if there is one.
 void require_shape(ScheduleKind kind, const PipelineShape& shape);
 
 /// Returns a schedule with its messages. validate() finds nothing wrong with it. Throws Error as

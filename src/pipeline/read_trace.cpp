@@ -158,9 +158,8 @@ class TraceParser {
     const auto found = json.is_object() ? json.find("otherData") : json.end();
     if (found == json.end() || !found->is_object() || !found->contains(kTraceVersionKey)) {
       throw Error(
-          "{}: found JSON that is no trace of a training step (its otherData has no '{}'); "
-          "expected the trace.json that train writes with run.trace_step",
-          fields_.file(), kTraceVersionKey);
+          "{}: found JSON that is no trace of a training step (its otherData has no '{}'); {}",
+          fields_.file(), kTraceVersionKey, kTraceAdvice);
     }
     const Json& version = (*found)[kTraceVersionKey];
     if (!version.is_number_integer() || version < kTraceVersionOfOneRank ||

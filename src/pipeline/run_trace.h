@@ -4,6 +4,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/step_trace.h"
@@ -76,6 +77,10 @@ std::string run_trace_text(const TracedSchedule& schedule, std::span<const RankT
 
 /// Writes the file of a step. The write is atomic. Throws Error if it fails.
 void write_trace(const std::filesystem::path& path, const RunTrace& trace);
+
+/// What to do about a file that cannot be read.
+inline constexpr std::string_view kTraceAdvice =
+    "`tessera train` with run.trace_step and `tessera bench schedule --trace` write a new one";
 
 /// Reads a file that write_trace() wrote. Throws Error, which says what is wrong, if the file is
 /// damaged, comes from another program or version, or does not have exactly one step of each rank.

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/strict_json.h"
 #include "base/words.h"
+#include "pipeline/run_trace.h"
 
 namespace tessera {
 
@@ -28,8 +29,8 @@ class TraceFields {
 
   template <typename... Arguments>
   [[noreturn]] void fail(fmt::format_string<Arguments...> format, Arguments&&... arguments) const {
-    throw Error("{} is damaged: in {}, {}; train with run.trace_step writes a new one", file_,
-                entry_, fmt::format(format, std::forward<Arguments>(arguments)...));
+    throw Error("{} is damaged: in {}, {}; {}", file_, entry_,
+                fmt::format(format, std::forward<Arguments>(arguments)...), kTraceAdvice);
   }
 
   const Json& field(const Json& json, const char* key) const {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -14,6 +15,7 @@
 #include "config/mesh_of.h"
 #include "config/pipeline_of.h"
 #include "engine/action.h"
+#include "pipeline/generate.h"
 #include "plan/product_peak.h"
 #include "plan/run_target.h"
 #include "program/program.h"
@@ -34,15 +36,14 @@ std::vector<int64_t> divisors(int64_t number) {
 }
 
 /// Returns whether the pipeline has a schedule with this micro-batch: some take only certain
-/// numbers of micro-batches a step.
-bool has_schedule(RunConfig config, int64_t micro_batch, const Mesh& mesh) {
-  config.train.micro_batch = micro_batch;
-  try {
-    pipeline_schedule(config, mesh);
-  } catch (const Error&) {
-    return false;
-  }
-  return true;
+/// numbers of micro-batches a step, and a schedule from a file takes only its own.
+bool has_schedule(const RunConfig& config, int64_t micro_batch, const Mesh& mesh) {
+  RunConfig changed = config;
+  changed.train.micro_batch = micro_batch;
+  const PipelineShape shape = pipeline_shape(changed, mesh);
+  const std::optional<ScheduleKind> kind = schedule_kind(config.parallel);
+  return kind ? shape_problem(*kind, shape).empty()
+              : shape.micro_batches == pipeline_shape(config, mesh).micro_batches;
 }
 
 /// Finds the largest micro-batch that fits. Makes plans for a few of the possible sizes only, by a
@@ -55,13 +56,14 @@ void find_micro_batch(Fit& fit, const RunConfig& config, const MeshRank& mesh_ra
     changed.train.micro_batch = micro_batch;
     return plan_step(changed, target, mesh_rank).memory.arena_bytes;
   };
-  fit.least_bytes = arena_bytes(1);
-  if (fit.least_bytes > fit.usable_bytes()) return;
   std::vector<int64_t> choices = divisors(config.train.global_batch / data_ranks(mesh_rank.mesh));
   std::erase_if(choices, [&](int64_t micro_batch) {
     return !has_schedule(config, micro_batch, mesh_rank.mesh);
   });
-  // One sequence fits, so the search begins with the second choice.
+  fit.least_micro_batch = choices.front();  // there is one: the configured one has a schedule
+  fit.least_bytes = arena_bytes(choices.front());
+  if (fit.least_bytes > fit.usable_bytes()) return;
+  // The first choice fits, so the search begins with the second one.
   const auto too_large = std::partition_point(
       choices.begin() + 1, choices.end(),
       [&](int64_t micro_batch) { return arena_bytes(micro_batch) <= fit.usable_bytes(); });
@@ -119,8 +121,12 @@ std::string fit_text(const Fit& fit, const RunConfig& config) {
         fit.largest_micro_batch == config.train.global_batch ? " (the whole train.global_batch)"
                                                              : "");
   } else {
-    text += fmt::format("  no train.micro_batch fits: one sequence takes {}, {} of it states\n",
-                        format_bytes(fit.least_bytes), format_bytes(fit.state_bytes));
+    text +=
+        fmt::format("  no train.micro_batch fits: {} takes {}, {} of it states\n",
+                    fit.least_micro_batch == 1
+                        ? "one sequence"
+                        : fmt::format("{}, the smallest of the schedule,", fit.least_micro_batch),
+                    format_bytes(fit.least_bytes), format_bytes(fit.state_bytes));
   }
   if (!fit.fits()) {
     text += fmt::format("  to make it fit: {}\n",

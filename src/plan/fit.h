@@ -17,9 +17,11 @@ struct Fit {
   AcceleratorFacts accelerator;
   int64_t needed_bytes = 0;  ///< of the configuration as it is
   /// The largest number of sequences in a micro-batch that fits and divides the part of the global
-  /// batch that one data-parallel rank gets; 0 if not even one sequence fits.
+  /// batch that one data-parallel rank gets; 0 if not even the smallest one fits.
   int64_t largest_micro_batch = 0;
-  int64_t least_bytes = 0;  ///< needed with one sequence in a micro-batch
+  /// The smallest micro-batch for which there is a schedule: 1, unless the schedule is in a file.
+  int64_t least_micro_batch = 1;
+  int64_t least_bytes = 0;  ///< needed with that micro-batch
   int64_t state_bytes = 0;  ///< of weights, gradients and the optimizer's states
   int ranks = 1;            ///< of the run; all numbers are one rank's, except `tokens`
   bool measured = false;    ///< true if the ceilings were measured, not taken from a data sheet

@@ -102,11 +102,12 @@ void RunKeeper::write_trace(const GatheredTraces& gathered, int64_t step) {
   require_folder();
   console_.attempt(kTraceFailed, [&] {
     const fs::path path = this->file("trace.json");
-    write_file(path, gathered.file);
+    write_file(path, gathered.text);
     console_.info(
         "wrote the trace of step {} to {}; tessera trace summarize says where its time went", step,
         path.string());
-    if (!gathered.warning.empty()) logger_.warn("{}", gathered.warning);
+    const std::string warning = gathered.warning(path);
+    if (!warning.empty()) logger_.warn("{}", warning);
   });
 }
 

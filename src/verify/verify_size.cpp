@@ -47,12 +47,7 @@ int trial_micro_batches(const RunConfig& config, const Mesh& mesh) {
   const int configured = shape.micro_batches;
   for (shape.micro_batches = std::max(kTrialMicroBatches, shape.ranks);
        shape.micro_batches < configured; ++shape.micro_batches) {
-    try {
-      require_shape(*kind, shape);
-      return shape.micro_batches;
-    } catch (const Error&) {
-      continue;  // this schedule needs more
-    }
+    if (shape_problem(*kind, shape).empty()) return shape.micro_batches;
   }
   return configured;
 }

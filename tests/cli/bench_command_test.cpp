@@ -274,7 +274,22 @@ TEST_F(BenchCommandTest, CollectivesOfThreadsAreReportedDrawnAndKept) {
   EXPECT_EQ(missing.status, 1);
   EXPECT_THAT(missing.output, HasSubstr("none.json"));
   EXPECT_NE(bench({"collectives", "--ranks", "1"}).status, 0);
-  EXPECT_EQ(bench({"collectives", "--sizes", "large"}).status, 1);
+  EXPECT_NE(bench({"collectives", "--sizes", "large"}).status, 0);
+}
+
+/// The collectives are those of processors. Rates of an accelerator's file are not.
+TEST_F(BenchCommandTest, CollectivesAreNotKeptInAFileAboutAnAccelerator) {
+  const std::string sheet =
+      read_file(fs::path(TESSERA_SOURCE) / "configs/hardware/nvidia-h100.json");
+  write_file(path("h100.json"), sheet);
+  const Result result = bench({"collectives", "--sizes", "1KiB", "--seconds", "0", "--hardware",
+                               path("h100.json"), "--svg", path("c.svg")});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.output, AllOf(HasSubstr("h100.json is about NVIDIA H100 SXM"),
+                                   HasSubstr("name a file that `tessera bench all --device cpu`"),
+                                   Not(HasSubstr("all_reduce"))));
+  EXPECT_EQ(read_file(path("h100.json")), sheet);
+  EXPECT_FALSE(fs::exists(path("c.svg")));
 }
 
 class BenchScheduleTest : public BenchCommandTest {

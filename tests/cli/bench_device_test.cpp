@@ -139,11 +139,9 @@ TEST_F(BenchDeviceTest, APrecisionThatTheDeviceLacksIsRefused) {
 }
 
 TEST_F(BenchDeviceTest, WorkingSetsThatTheDeviceCannotHoldAreRefused) {
-  for (const char* const size : {"0", "100TiB"}) {
-    const Result result = bench({"memory", "--sizes", size});
-    EXPECT_EQ(result.status, 1) << size;
-    EXPECT_THAT(result.output, HasSubstr("give sizes from 1 byte to half of the ")) << size;
-  }
+  const Result result = bench({"memory", "--sizes", "1MiB,100TiB"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.output, HasSubstr("give sizes from 1 byte to half of the "));
 }
 
 TEST_F(BenchDeviceTest, EachOperationOfAStepIsSetBesideTheCopy) {

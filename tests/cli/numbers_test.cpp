@@ -1,3 +1,7 @@
+#include <tuple>
+#include <utility>
+#include <vector>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -54,6 +58,73 @@ TEST_F(Numbers, ThreadsBeyondAnyMachineAreRefused) {
     EXPECT_NE(result.status, 0);
     EXPECT_THAT(result.output, AllOf(HasSubstr("00000"), HasSubstr("4096")));
   }
+}
+
+TEST_F(Numbers, OutOfTheirRangeAreRefusedWithOneThatPeopleCanRead) {
+  for (const auto& [command, problem] :
+       std::vector<std::pair<std::vector<std::string>, const char*>>{
+           {{"trace", "draw", "none", "--svg", "a.svg", "--ranks", "-1"}, "range 0 to 1048575;"},
+           {{"trace", "summarize", "none", "--rank", "-1"}, "range 0 to 1048575;"},
+           {{"trace", "summarize", "none", "--gemm-peak", "0"}, "found 0; expected more than 0;"},
+           {{"generate", "--checkpoint", "none", "--prompt", "", "--tokens", "0"},
+            "found 0; expected 1 or more;"},
+           {{"generate", "--checkpoint", "none", "--prompt", "", "--top-p", "0"},
+            "found 0; expected more than 0;"},
+           {{"generate", "--checkpoint", "none", "--prompt", "", "--top-k", "-1"},
+            "found -1; expected 0 or more;"},
+           {{"eval", "--checkpoint", "none", "--batch", "0"}, "found 0; expected 1 or more;"},
+           {{"plot", "none", "--smooth", "x"}, "found x; expected 1 or more;"},
+           {{"verify", "none", "--context", "0"}, "found 0; expected 1 or more;"},
+           {{"bench", "collectives", "--sizes", "1MiB,0KiB"}, "found '0KiB'; expected a size from"},
+           {{"bench", "memory", "--sizes", "0.5"}, "found '0.5'; expected a size from 1B to 1PB;"},
+           {{"checkpoint", "export", "none", "--output", "a", "--shard-size", "0"},
+            "found '0'; expected a size from 1kB to 1PB;"}}) {
+    const Result result = run(command);
+    EXPECT_EQ(result.status, 2) << result.output;
+    EXPECT_THAT(result.output,
+                AllOf(HasSubstr("tessera: error: " + *(command.end() - 2)), HasSubstr(problem)));
+  }
+}
+
+TEST_F(Numbers, InAListAreEachThereAndThereOnce) {
+  const std::vector<std::string> draw{"trace", "draw", "none", "--svg", "a.svg"};
+  for (const auto& [command, option, repeated] :
+       std::vector<std::tuple<std::vector<std::string>, const char*, const char*>>{
+           {draw, "--ranks", "0,00"},
+           {{"bench", "collectives"}, "--ranks", "2,3,2"},
+           {{"bench", "collectives"}, "--sizes", "1KiB,1024"},
+           {{"bench", "collectives"}, "--collectives", "broadcast,broadcast"},
+           {{"bench", "memory"}, "--sizes", "1MiB,2MiB,2MiB"},
+           {{"bench", "attention"}, "--tokens", "8,8"},
+           {{"bench", "gemm"}, "--m", "8,8"},
+           {{"bench", "gemm"}, "--n", "8,8"},
+           {{"bench", "gemm"}, "--k", "8,8"},
+           {{"bench", "gemm"}, "--precision", "fp64,fp64"},
+           {{"bench", "gemm"}, "--layout", "forward,forward"},
+           {{"plot", "none"}, "--metric", "loss,loss"}}) {
+    SCOPED_TRACE(option);
+    const std::string first = std::string(repeated).substr(0, std::string(repeated).find(','));
+    const auto expect_error = [&](const Result& result, const char* problem) {
+      EXPECT_EQ(result.status, 2) << result.output;
+      EXPECT_THAT(result.output,
+                  AllOf(HasSubstr(std::string("tessera: error: ") + option), HasSubstr(problem)));
+    };
+    expect_error(run(testing::joined(command, {option, repeated})), "twice; expected it once");
+    for (const std::string& list : {"," + first, first + ",", first + ",," + repeated}) {
+      SCOPED_TRACE(list);
+      expect_error(run(testing::joined(command, {option, list})), "found an empty entry");
+    }
+    expect_error(run(testing::joined(command, {std::string(option) + "=," + first})),
+                 "found an empty entry");
+  }
+}
+
+/// Commas stay where an option takes a text.
+TEST_F(Numbers, NoEntryIsMadeOfATextWithCommas) {
+  const Result result = run({"explain", "none", "--phase", ",a,,b,"});
+  EXPECT_THAT(result.output, HasSubstr("none"));
+  const Result set = run({"explain", path("absent,,file,")});
+  EXPECT_THAT(set.output, HasSubstr("absent,,file,: "));
 }
 
 TEST_F(Numbers, BatchesAndTokensBeyondWhatIsThere) {

@@ -72,7 +72,6 @@ TEST_F(PlotCommandTest, ErrorsSayWhatWasFoundAndWhatToDo) {
   expect_error({path("first"), "--range", "5:x"}, "expected A:B");
   expect_error({path("first"), "--range", "5:5"}, "above its beginning");
   EXPECT_NE(plot({}).status, 0);
-  expect_error({path("first"), "--metric", "loss,loss"}, "'loss' is given twice");
   EXPECT_NE(plot({path("first"), "--x", "days"}).status, 0);
   EXPECT_NE(plot({path("first"), "--x", "2"}).status, 0);
   EXPECT_NE(plot({path("first"), "--smooth", "0"}).status, 0);

@@ -2,6 +2,7 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -13,6 +14,7 @@ namespace tessera {
 namespace {
 
 using testing::Arguments;
+using ::testing::HasSubstr;
 using testing::joined;
 
 /// Runs on two emulated nodes, where this machine allows them.
@@ -45,6 +47,79 @@ class RunsOnTwoNodes : public testing::ProcessRuns {
     expect_same_run("threads", "processes", 8);
   }
 };
+
+/// Layouts of processes on one machine and on two emulated ones, against threads.
+TEST_F(RunsOnTwoNodes, GiveTheBitsOfThreadsAndOfOneNode) {
+  struct Layout {
+    const char* name;
+    int ranks;
+    const char* mesh;  ///< on two nodes
+    Arguments keys;
+  };
+  const std::vector<Layout> layouts{
+      {"data", 4, "2 data.0 x 2 data.1",
+       joined(set("train.micro_batch", "1"), set("shard.gradients_wire", "\"bf16\""))},
+      {"context", 4, "2 context x 2 data.1, 2 expert",
+       joined(set("parallel.context", "2"), set("parallel.expert", "2"))},
+      {"tensor", 8, "2 tensor x 2 data.0 x 2 data.1, 4 expert",
+       joined(joined(set("parallel.tensor", "2"), set("parallel.expert", "4")),
+              joined(set("train.micro_batch", "1"),
+                     set("parallel.expert_exchange", "\"all_to_all\"")))}};
+  for (Layout layout : layouts) {
+    SCOPED_TRACE(layout.name);
+    // A node has all of run.threads, and each rank memory for its own.
+    layout.keys = joined(layout.keys, set("run.threads", "1"));
+    const std::string ranks = std::to_string(layout.ranks);
+    const auto folder_of = [&](const char* start) {
+      return fmt::format("{}-{}", start, layout.name);
+    };
+    const auto nodes_of = [](int node_ranks) {
+      return set("parallel.levels", fmt::format("[{}]", node_ranks));
+    };
+    const auto on_threads = [&](const char* start, const Arguments& more) {
+      const Result result =
+          run(training(folder_of(start), joined(joined(layout.keys, more), {"--ranks", ranks})));
+      EXPECT_EQ(result.status, 0) << result.output;
+    };
+    const auto on_two_nodes = [&](const char* start, const Arguments& more) {
+      const Result result =
+          on_nodes(layout.ranks, training(folder_of(start), joined(layout.keys, more)));
+      EXPECT_EQ(result.status, 0) << result.output;
+      return result.output;
+    };
+    const auto expect_same = [&](const char* a, const char* b,
+                                 const std::vector<std::string>& other_keys = {}) {
+      SCOPED_TRACE(fmt::format("{} and {}", a, b));
+      expect_same_run(folder_of(a), folder_of(b), 2 * static_cast<size_t>(layout.ranks),
+                      other_keys);
+    };
+    on_threads("threads", {});
+    const Result processes = run_processes(layout.ranks, training(folder_of("one"), layout.keys));
+    ASSERT_EQ(processes.status, 0) << processes.output;
+    expect_same("threads", "one");
+    // Two nodes in one step, as threads do it.
+    on_two_nodes("flat", nodes_of(layout.ranks));
+    expect_same("threads", "flat", {"parallel.levels"});
+    // Gradients are summed by node, which threads do where it is said.
+    EXPECT_THAT(on_two_nodes("two", {}),
+                HasSubstr(fmt::format("{} ranks ({})", ranks, layout.mesh)));
+    on_threads("nodes", nodes_of(layout.ranks / 2));
+    expect_same("nodes", "two", {"parallel.levels"});
+  }
+}
+
+/// A mixture with data, expert and pipeline axes.
+TEST_F(RunsOnTwoNodes, GiveTheSameBitsWithOverlap) {
+  const Arguments keys =
+      joined(joined(pipeline(2, 2, set("parallel.expert", "2")), set("run.hardware", "''")),
+             set("train.micro_batch", "1"));
+  for (const char* overlap : {"true", "false"}) {
+    const Result result =
+        on_nodes(8, training(overlap, joined(keys, set("parallel.overlap", overlap))));
+    EXPECT_EQ(result.status, 0) << result.output;
+  }
+  expect_same_run("true", "false", 16, {"parallel.overlap"});
+}
 
 TEST_F(RunsOnTwoNodes, GoOnUnderAnotherLayout) {
   const Arguments wide = joined(set("train.precision", "\"fp64\""), set("checkpoint.every", "2"));

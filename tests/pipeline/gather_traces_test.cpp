@@ -64,8 +64,8 @@ TEST(GatherTraces, PutsAllRanksOnTheFirstOnesClock) {
     own.after.uncertainty = 3e-6 * static_cast<double>(rank);
     const GatheredTraces gathered =
         gather_traces(own, {.name = "1f1b", .micro_batches = 1}, RankControl(groups));
-    EXPECT_EQ(gathered.warning, "");
-    files[rank] = gathered.file;
+    EXPECT_EQ(gathered.warning("trace.json"), "");
+    files[rank] = gathered.text;
   });
   EXPECT_EQ(files[1], "");
   EXPECT_EQ(files[2], "");
@@ -89,7 +89,7 @@ TEST(GatherTraces, PutsAllRanksOnTheFirstOnesClock) {
 TEST(GatherTraces, OfOneRankKeepsItsTimes) {
   const TemporaryFolder folder;
   const RankTrace trace = testing::sample_trace();
-  write_file(folder / "trace.json", gather_traces({.trace = trace}, {"1f1b", 1}, {}).file);
+  write_file(folder / "trace.json", gather_traces({.trace = trace}, {"1f1b", 1}, {}).text);
   const RunTrace run = read_trace(folder / "trace.json");
   ASSERT_EQ(run.ranks.size(), 1U);
   EXPECT_NEAR(run.ranks[0].step.start, 0, 1e-9);
@@ -110,7 +110,7 @@ GatheredTraces gathered_within(int64_t max_bytes) {
     if (rank == 0) {
       result = gathered;
     } else {
-      EXPECT_EQ(gathered.file + gathered.warning, "");
+      EXPECT_EQ(gathered.text + gathered.warning("trace.json"), "");
     }
   });
   return result;
@@ -120,11 +120,11 @@ TEST(GatherTraces, LeaveOutTheLastRanksOfALargeRun) {
   const TemporaryFolder folder;
   const fs::path path = folder / "trace.json";
   const auto read = [&](const GatheredTraces& gathered) {
-    write_file(path, gathered.file);
+    write_file(path, gathered.text);
     return read_trace(path);
   };
   const GatheredTraces all = gathered_within(kMaxGatheredBytes);
-  EXPECT_EQ(all.warning, "");
+  EXPECT_EQ(all.warning("trace.json"), "");
   const RunTrace whole = read(all);
   EXPECT_EQ(whole.ranks.size(), 4U);
   EXPECT_EQ(whole.ranks_left_out, 0);
@@ -142,8 +142,9 @@ TEST(GatherTraces, LeaveOutTheLastRanksOfALargeRun) {
     EXPECT_EQ(run.ranks_left_out, 4 - static_cast<int>(written));
     // A rank's messages are there even if the rank at their other end is not.
     for (size_t rank = 0; rank < written; ++rank) EXPECT_EQ(run.ranks[rank], whole.ranks[rank]);
-    EXPECT_THAT(some.warning, ::testing::StartsWith(fmt::format(
-                                  "trace.json has {} of 4 ranks: all would take ", written)));
+    EXPECT_THAT(some.warning("step/of-run.json"),
+                ::testing::StartsWith(
+                    fmt::format("step/of-run.json has {} of 4 ranks: all would take ", written)));
     // One byte less, and the last of these ranks is left out, unless it is the first of the run.
     EXPECT_EQ(read(gathered_within(limit - 1)).ranks.size(), std::max<size_t>(written - 1, 1));
   }

@@ -1,5 +1,6 @@
 #include "pipeline/generate.h"
 
+#include <optional>
 #include <string>
 
 #include <fmt/format.h>
@@ -41,6 +42,26 @@ TEST(PipelineShape, IsRefusedWithWhatToChange) {
   EXPECT_THAT(error_for(one_forward_one_backward, {4, 8, 8, {}}),
               HasSubstr("4 stages need 4 chunks, found 8; interleaved and flexible"));
   EXPECT_THAT(error_for(zero_bubble_h1, {4, 8, 8, {}}), HasSubstr("found 8; zb-v has two"));
+}
+
+TEST(PipelineShape, HasAProblemIfAndOnlyIfItIsRefused) {
+  for (size_t kind = 0; kind < words_of<ScheduleKind>().size(); ++kind) {
+    for (const int chunks : {0, 3, 4, 6, 8}) {
+      for (const int micro_batches : {0, 6, 7, 8}) {
+        for (const std::optional<int> consecutive : {std::optional<int>(), std::optional(9)}) {
+          const PipelineShape shape{4, chunks, micro_batches, consecutive};
+          const auto of_kind = static_cast<ScheduleKind>(kind);
+          const std::string problem = shape_problem(of_kind, shape);
+          if (problem.empty()) {
+            EXPECT_EQ(std::ssize(generate(of_kind, shape).ranks), 4);
+          } else {
+            EXPECT_EQ(error_for(of_kind, shape), problem);
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(shape_problem(ScheduleKind::interleaved, {4, 8, 8, {}}), "");
 }
 
 TEST(PlacementOf, GoesDownTheStagesAndUpOrAroundThem) {

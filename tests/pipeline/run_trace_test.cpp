@@ -298,7 +298,7 @@ TEST_F(RunTraceTest, NamesTheDamagedField) {
   EXPECT_THAT(rank("gemm_peak", nullptr), HasSubstr("'gemm_peak'"));
   EXPECT_THAT(rank("precision", 16), HasSubstr("'precision' is not a text"));
   EXPECT_THAT(rank("precision", "fp16"),
-              AllOf(HasSubstr("trace.json is damaged"),
+              AllOf(HasSubstr("trace.json is damaged"), HasSubstr(kTraceAdvice),
                     HasSubstr("'precision' is 'fp16', expected one of bf16, fp32, fp64")));
   EXPECT_THAT(rank("features", "avx2"), HasSubstr("'features' is not a list"));
   EXPECT_THAT(rank("features", {"avx2", 512}), HasSubstr("'features' is not a text"));

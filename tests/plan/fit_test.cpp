@@ -7,8 +7,11 @@
 #include "config/load_config.h"
 #include "config/mesh_of.h"
 #include "config/resolve.h"
+#include "pipeline/generate.h"
+#include "pipeline/schedule_file.h"
 #include "plan/run_target.h"
 #include "support/error_of.h"
+#include "support/temporary_folder.h"
 
 namespace tessera {
 namespace {
@@ -103,6 +106,27 @@ TEST(Fit, TheLargestMicroBatchSuitsTheSchedule) {
   const StepPlan plan =
       plan_step(config, run_target(config, hardware.accelerator.value()), {mesh_of(config, 2), 0});
   EXPECT_EQ(fit_on(config, plan, hardware).largest_micro_batch, 4);
+}
+
+/// The file is for 4 micro-batches, so the configured micro-batch of 2 sequences is the only one.
+TEST(Fit, AScheduleFromAFileLeavesTheConfiguredMicroBatch) {
+  const TemporaryFolder folder;
+  const ActionLists lists = one_forward_one_backward({.ranks = 2, .chunks = 2, .micro_batches = 4});
+  write_file(folder / "lists", schedule_text(lists));
+  RunConfig config = short_olmoe(2, 8);
+  config.parallel.pipeline = 2;
+  config.parallel.schedule = (folder / "lists").string();
+  Hardware hardware = sheet("nvidia-h200.json");
+  const StepPlan plan =
+      plan_step(config, run_target(config, hardware.accelerator.value()), {mesh_of(config, 2), 0});
+  const Fit fits = fit_on(config, plan, hardware);
+  EXPECT_EQ(fits.largest_micro_batch, 2);
+  EXPECT_EQ(fits.least_bytes, fits.needed_bytes);
+  hardware.accelerator->memory_bytes.value = fits.needed_bytes + kDeviceReserve - 1;
+  const Fit too_large = fit_on(config, plan, hardware);
+  EXPECT_EQ(too_large.largest_micro_batch, 0);
+  EXPECT_THAT(fit_text(too_large, config),
+              HasSubstr("no train.micro_batch fits: 2, the smallest of the schedule, takes"));
 }
 
 TEST(Fit, AStepTakesAtLeastWhatItsProductsAndItsBytesTake) {

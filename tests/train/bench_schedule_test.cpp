@@ -295,7 +295,7 @@ TEST(BenchSchedule, TracesTheLastStepWithTheTimesOfItsNodes) {
   const PassLengths lengths{.rule = PassRule::flops, .mean_seconds = 0.002, .path = {}};
   const ScheduleMeasurement measured = measure_schedule(config, mesh, lengths, repeats, true);
   const TemporaryFolder folder;
-  write_file(folder / "trace.json", measured.traces.file);
+  write_file(folder / "trace.json", measured.traces.text);
   const RunTrace trace = read_trace(folder / "trace.json");
   EXPECT_EQ(trace.schedule.micro_batches, 2);
   ASSERT_THAT(trace.ranks, SizeIs(2));
@@ -312,7 +312,7 @@ TEST(BenchSchedule, TracesTheLastStepWithTheTimesOfItsNodes) {
     EXPECT_GT(calls, 0);
     EXPECT_THAT(rank.list, SizeIs(4)) << "passes";
   }
-  EXPECT_EQ(measure_schedule(config, mesh, lengths, repeats).traces.file, "");
+  EXPECT_EQ(measure_schedule(config, mesh, lengths, repeats).traces.text, "");
 }
 
 TEST(BenchSchedule, RefusesWhatItCannotTime) {

@@ -70,8 +70,8 @@ void require_groups(const RunTrace& trace, const std::string& file) {
     }
     throw Error(
         "{} is a trace of an earlier version, which does not say which ranks an operation calls; "
-        "expected one that does: train with run.trace_step writes a new one",
-        file);
+        "expected one that does: {}",
+        file, kTraceAdvice);
   }
 }
 

@@ -247,7 +247,7 @@ TEST(TracePicture, RefusesWhatATraceDoesNotShow) {
   EXPECT_THAT(error(NetworkTrace(1).run, {}), HasSubstr("run/trace.json takes no time"));
   trace.has_groups = false;
   EXPECT_THAT(error(trace, {}), AllOf(HasSubstr("run/trace.json is a trace of an earlier version"),
-                                      HasSubstr("run.trace_step writes a new one")));
+                                      HasSubstr("bench schedule --trace` write a new one")));
   for (RankTrace& rank : trace.ranks) {
     std::erase_if(rank.step.events,
                   [](const TraceEvent& event) { return event.lane != Lane::compute; });
