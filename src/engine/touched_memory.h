@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
+#include <utility>
 
 #include "program/program.h"
 
@@ -22,6 +24,9 @@ struct TouchedMemory {
     for (const Value input : node.inputs) all.insert(base(input));
   }
 
+  TouchedMemory() = default;
+
+  /// Returns whether one of the two writes what the other one reads or writes.
   bool conflicts_with(const TouchedMemory& other) const {
     const auto overlap = [](const std::set<Name>& a, const std::set<Name>& b) {
       return std::ranges::any_of(a, [&](const Name& value) { return b.contains(value); });
@@ -32,5 +37,11 @@ struct TouchedMemory {
   std::set<Name> written;
   std::set<Name> all;  // written or read
 };
+
+/// The kind and the name of a value that is kept between actions, which all programs share.
+using KeptName = std::pair<ValueKind, std::string>;
+
+/// Returns the kept values that a node of a program reads or writes.
+TouchedMemory<KeptName> touched_kept_values(const Program& program, const Node& node);
 
 }  // namespace tessera

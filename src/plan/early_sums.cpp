@@ -9,8 +9,8 @@
 #include <variant>
 
 #include "base/error.h"
+#include "engine/touched_memory.h"
 #include "program/is_kept.h"
-#include "program/kept_uses.h"
 
 namespace tessera {
 namespace {
@@ -36,9 +36,10 @@ bool may_be_early(const Program& update, const Node& node) {
 /// Returns whether a node of the update may run before those that were before it: none of them
 /// changes what it uses, or uses what it changes.
 bool may_pass(const Program& update, const Node& node, std::span<const Node* const> before) {
-  const KeptUses own = kept_uses(update, node);
-  return std::ranges::none_of(
-      before, [&](const Node* other) { return own.conflict_with(kept_uses(update, *other)); });
+  const TouchedMemory<KeptName> own = touched_kept_values(update, node);
+  return std::ranges::none_of(before, [&](const Node* other) {
+    return own.conflicts_with(touched_kept_values(update, *other));
+  });
 }
 
 /// The steps of a list that use kept values last.
@@ -72,7 +73,7 @@ class LastUses {
     const std::vector<int> nodes = segment_nodes(program, action.segment);
     for (int step = 0; step < std::ssize(nodes); ++step) {
       const Node& node = program.nodes()[static_cast<size_t>(nodes[static_cast<size_t>(step)])];
-      for (const KeptName& name : kept_uses(program, node).used) {
+      for (const KeptName& name : touched_kept_values(program, node).all) {
         std::pair<int, int>& last = uses_.try_emplace(name, 0, -1).first->second;
         last = std::max(last, {entry, step});
       }
@@ -117,7 +118,7 @@ std::vector<EarlySum> find_early_sums(std::span<const Program* const> programs,
   for (int step = 0; step < std::ssize(nodes); ++step) {
     const Node& node = update.nodes()[static_cast<size_t>(nodes[static_cast<size_t>(step)])];
     if (may_be_early(update, node) && may_pass(update, node, before)) {
-      const auto [entry, entry_step] = last_uses.of(kept_uses(update, node).used);
+      const auto [entry, entry_step] = last_uses.of(touched_kept_values(update, node).all);
       result.push_back({.step = step, .entry = entry, .entry_step = entry_step});
     } else {
       before.push_back(&node);

@@ -7,7 +7,8 @@
 #include <variant>
 
 #include "base/error.h"
-#include "program/kept_uses.h"
+#include "engine/joins.h"
+#include "engine/touched_memory.h"
 
 namespace tessera {
 namespace {
@@ -15,22 +16,22 @@ namespace {
 /// Returns, by step, how many steps of the first micro-batch come before that of the second one:
 /// the same step, and all that must keep their order with it.
 std::vector<int> needed_of_first(const Program& program, std::span<const int> nodes) {
-  std::vector<KeptUses> uses;
+  std::vector<TouchedMemory<KeptName>> uses;
   for (const int node : nodes) {
-    uses.push_back(kept_uses(program, program.nodes()[static_cast<size_t>(node)]));
+    uses.push_back(touched_kept_values(program, program.nodes()[static_cast<size_t>(node)]));
   }
   std::map<KeptName, int> last_use, last_change;
   for (int step = 0; step < std::ssize(uses); ++step) {
-    const KeptUses& of = uses[static_cast<size_t>(step)];
-    for (const KeptName& name : of.used) last_use[name] = step;
-    for (const KeptName& name : of.changed) last_change[name] = step;
+    const TouchedMemory<KeptName>& of = uses[static_cast<size_t>(step)];
+    for (const KeptName& name : of.all) last_use[name] = step;
+    for (const KeptName& name : of.written) last_change[name] = step;
   }
   std::vector<int> result;
   for (int step = 0; step < std::ssize(uses); ++step) {
-    const KeptUses& of = uses[static_cast<size_t>(step)];
+    const TouchedMemory<KeptName>& of = uses[static_cast<size_t>(step)];
     int last = step;
-    for (const KeptName& name : of.changed) last = std::max(last, last_use.at(name));
-    for (const KeptName& name : of.used) {
+    for (const KeptName& name : of.written) last = std::max(last, last_use.at(name));
+    for (const KeptName& name : of.all) {
       const auto changed = last_change.find(name);
       if (changed != last_change.end()) last = std::max(last, changed->second);
     }
@@ -115,15 +116,16 @@ class PairPlay {
 
 bool may_pair(const Program& program) {
   const auto uses_in = [&](Segment segment) {
-    KeptUses all;
+    TouchedMemory<KeptName> all;
     for (const int node : segment_nodes(program, segment)) {
-      const KeptUses uses = kept_uses(program, program.nodes()[static_cast<size_t>(node)]);
-      all.used.insert(uses.used.begin(), uses.used.end());
-      all.changed.insert(uses.changed.begin(), uses.changed.end());
+      const TouchedMemory<KeptName> uses =
+          touched_kept_values(program, program.nodes()[static_cast<size_t>(node)]);
+      all.all.insert(uses.all.begin(), uses.all.end());
+      all.written.insert(uses.written.begin(), uses.written.end());
     }
     return all;
   };
-  return !uses_in(Segment::forward).conflict_with(uses_in(Segment::backward));
+  return !uses_in(Segment::forward).conflicts_with(uses_in(Segment::backward));
 }
 
 std::optional<std::vector<PairPart>> pair_parts(

@@ -118,7 +118,7 @@ TEST_F(TcpProcessesTest, AStageThatIsKilledOrStoppedIsNamed) {
       ::kill(stages[victim], stops ? SIGSTOP : SIGKILL);
       const std::string words = victim == 0 ? (stops ? "it has not answered for "
                                                      : "through which the ranks meet, is lost")
-                                : stops     ? fmt::format("rank {} (", victim)  // does not answer
+                                : stops     ? "does not answer: it is stopped, or gone"
                                         : fmt::format("rank {} failed: its process on ", victim);
       for (int i = 0; i < 600 && started->output().find(words) == std::string::npos; ++i) {
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -126,6 +126,9 @@ TEST_F(TcpProcessesTest, AStageThatIsKilledOrStoppedIsNamed) {
       ::kill(stages[victim], SIGKILL);
       EXPECT_NE(started->wait(), 0);
       EXPECT_THAT(started->output(), HasSubstr(words));
+      if (stops && victim != 0) {
+        EXPECT_THAT(started->output(), HasSubstr(fmt::format("ank {} (", victim)));
+      }
     }
   }
 }

@@ -119,7 +119,7 @@ TEST(OverlapAccount, SaysThatMicroBatchesTakeTurns) {
 }
 
 TEST(OverlapAccount, SaysHowManyCallsAreTakenToBeginAlone) {
-  OverlapAccount account{.times = "nominal rates", .seconds = 1, .rows = {}, .calls_alone = 3};
+  OverlapAccount account{.times = "nominal rates", .seconds = 1, .calls_alone = 3, .rows = {}};
   EXPECT_THAT(overlap_table(account), HasSubstr("3 calls are predicted without their wait"));
   EXPECT_EQ(overlap_json(account)["calls_without_other_stages"], 3);
   account.calls_alone = 0;
