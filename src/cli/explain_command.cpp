@@ -90,13 +90,13 @@ class ExplainProgress {
   Progress progress_;
 };
 
-/// Returns the number of plans and fits that explain_run() makes.
+/// Returns the number of plans, fits and predictions that explain_run() makes.
 int64_t count_parts(const RunConfig& config, const ExplainedMachine& machine, bool json) {
   const auto phases = std::ssize(config.train.phases);
   const int64_t chunks = model_chunks(config.parallel);
   const int64_t plans =
       1 + phases + (phases > 0 && !json ? 1 : 0) + (chunks > 1 ? config.parallel.pipeline : 0);
-  return plans + (machine.fit ? 1 + phases : 0);
+  return plans + (machine.fit ? 1 + phases : 0) + 1;
 }
 
 /// Returns the machine with plans and fits that show the progress.
@@ -168,13 +168,14 @@ void explain_run(const ExplainArguments& arguments, const RunConfig& given,
   if (machine.fit) fit = machine.fit(chosen.config, plan);
   const std::optional<StagesAccount> stages =
       explain_stages(arguments, chosen.config, mesh_rank.mesh, machine);
+  progress.next("predicting a step");
+  const std::string explanation = arguments.json
+                                      ? explain_json(chosen.config, plan, fit ? &*fit : nullptr,
+                                                     accounts, stages ? &*stages : nullptr)
+                                      : explain(chosen.config, plan, arguments.options);
   progress.clear();
-  if (arguments.json) {
-    fmt::print("{}", explain_json(chosen.config, plan, fit ? &*fit : nullptr, accounts,
-                                  stages ? &*stages : nullptr));
-    return;
-  }
-  fmt::print("{}{}", phases, explain(chosen.config, plan, arguments.options));
+  fmt::print("{}{}", phases, explanation);
+  if (arguments.json) return;
   if (stages) fmt::print("\n{}", stages_table(*stages));
   if (stages && given.parallel.stage_layers.balanced) {
     fmt::print("parallel.stage_layers = \"balanced\" is {}\n", config.parallel.stage_layers.counts);

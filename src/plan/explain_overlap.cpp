@@ -98,6 +98,14 @@ double exposed_in(const Predicted& step, const RowKey& key) {
 
 std::string in_milliseconds(double seconds) { return fmt::format("{:.3f}", seconds * 1e3); }
 
+std::string sentence_of(const MicroBatchTurns& turns, bool overlaps) {
+  if (!overlaps) return "micro-batches do not take turns: parallel.overlap is false";
+  if (turns.empty()) return fmt::format("micro-batches do not take turns: {}", turns.none_because);
+  return turns.in_pairs
+             ? "two micro-batches take turns: their forward passes, then their backward passes"
+             : "a backward pass takes turns with the forward pass of the next micro-batch";
+}
+
 /// Returns the operations that take most of the time beside a row's calls.
 std::string beside_text(const OverlapRow& row) {
   std::vector<std::pair<double, std::string>> sorted;
@@ -135,7 +143,7 @@ OverlapAccount overlap_account(const RunConfig& config, const StepPlan& plan) {
   account.computing = step.computing;
   account.seconds = step.seconds;
   account.seconds_written = written.seconds;
-  account.has_turns = !plan.programs.sets.front().pairs.empty();
+  account.turns = sentence_of(plan.programs.sets.front().turns, config.parallel.overlap);
   account.calls_alone = step.calls_alone;
   for (const auto& [key, times] : step.rows) {
     account.rows.push_back({.axes = key.first,
@@ -166,7 +174,7 @@ std::string overlap_table(const OverlapAccount& account) {
     waiting += row.waiting;
   }
   std::string notes;
-  if (account.has_turns) notes += "micro-batches take turns, in pairs\n";
+  if (!account.turns.empty()) notes += account.turns + "\n";
   if (account.calls_alone > 0) {
     notes += fmt::format(
         "{} calls are predicted without their wait for other stages: each stage waited for "
@@ -201,7 +209,7 @@ nlohmann::ordered_json overlap_json(const OverlapAccount& account) {
           {"step_seconds", account.seconds},
           {"computing_seconds", account.computing},
           {"step_seconds_as_written", account.seconds_written},
-          {"micro_batches_take_turns", account.has_turns},
+          {"turns", account.turns},
           {"calls_without_other_stages", account.calls_alone},
           {"calls", rows}};
 }

@@ -36,7 +36,7 @@ struct OverlapAccount {
   double computing = 0;          ///< seconds of the rank's compute lane
   double seconds = 0;            ///< of the step
   double seconds_written = 0;    ///< of the step in the order as it is written
-  bool has_turns = false;        ///< whether micro-batches take turns, in pairs
+  std::string turns;             ///< which micro-batches take turns, or why none do; a sentence
   int calls_alone = 0;           ///< see PredictedStep
   std::vector<OverlapRow> rows;  ///< those with the most seconds first
 };

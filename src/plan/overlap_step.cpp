@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "engine/memory_plan.h"
+#include "engine/touched_memory.h"
 #include "hardware/hardware_file.h"
 #include "plan/early_sums.h"
 #include "plan/node_seconds.h"
@@ -47,7 +48,7 @@ int first_of_stage(const MeshRank& mesh_rank) {
 struct StepOrders {
   std::vector<std::vector<int>> programs;  ///< of ordered_programs(): see Program::reorder()
   int early_sums = 0;
-  std::vector<PairParts> pairs;  ///< by set of passes
+  std::vector<MicroBatchTurns> turns;  ///< by set of passes
 };
 
 /// A program whose nodes are put into order, and the segments that lists run.
@@ -88,7 +89,7 @@ void apply(const StepOrders& orders, StepPrograms& programs) {
   put_first(programs.update.program, sums);
   programs.early_sums = orders.early_sums;
   for (size_t set = 0; set < programs.sets.size(); ++set) {
-    programs.sets[set].pairs = orders.pairs[set];
+    programs.sets[set].turns = orders.turns[set];
   }
 }
 
@@ -100,10 +101,10 @@ class OrdersSearch {
 
   StepOrders find() {
     orders_.programs.resize(ordered_programs(written_).size());
-    orders_.pairs.resize(written_.sets.size());
+    orders_.turns.resize(written_.sets.size());
     find_orders();
     if (is_slower_than_written()) write_as_it_was();
-    for (size_t set = 0; set < written_.sets.size(); ++set) find_pairs(set);
+    for (size_t set = 0; set < written_.sets.size(); ++set) find_turns_of(set);
     return std::move(orders_);
   }
 
@@ -130,7 +131,13 @@ class OrdersSearch {
   /// stages are not played here.
   bool is_slower_than_written() const {
     if (written_.sets.front().placement.chunks() > 1) return false;
-    return seconds_of_pair(overlapped(), 0) > seconds_of_pair(written_, 0);
+    const StepPrograms programs = overlapped();
+    double seconds = 0, seconds_written = 0;  // of a step of each set
+    for (size_t set = 0; set < programs.sets.size(); ++set) {
+      seconds += step_seconds(programs, set);
+      seconds_written += step_seconds(written_, set);
+    }
+    return seconds > seconds_written;
   }
 
   void write_as_it_was() {
@@ -138,29 +145,50 @@ class OrdersSearch {
     orders_.early_sums = 0;
   }
 
-  /// Lets the micro-batches of a set of passes take turns, if that makes steps shorter.
-  void find_pairs(size_t set) {
+  /// Lets the micro-batches of a set of passes take turns, if that makes steps shorter. Of the two
+  /// ways, the one that takes less memory goes first.
+  void find_turns_of(size_t set) {
     const Passes& passes = written_.sets[set];
-    if (passes.placement.chunks() > 1 || passes.most_micro_batches == 1) return;
-    StepPrograms programs = overlapped();
-    if (!may_pair(programs.sets[set].chunks.front().program)) return;
-    const double seconds = seconds_of_pair(programs, set);
-    PairParts& pairs = orders_.pairs[set];
-    for (const Segment segment : {Segment::forward, Segment::backward}) {
-      auto parts = pair_parts(programs.sets[set].chunks.front().program, segment, options_.seconds);
-      if (parts) pairs.emplace(segment, *std::move(parts));
+    std::string& none_because = orders_.turns[set].none_because;
+    if (passes.placement.chunks() > 1) {
+      none_because = "the model is in several chunks";
+      return;
     }
-    if (pairs.empty()) return;
-    programs.sets[set].pairs = pairs;
-    constexpr double kGain = 0.99;  // less is not worth the memory
-    const bool is_faster = seconds_of_pair(programs, set) < kGain * seconds;
-    if (!is_faster || live_bytes(programs) > most_bytes_) pairs.clear();
+    if (passes.most_micro_batches == 1) {
+      none_because = "a step has one micro-batch";
+      return;
+    }
+    none_because = "no call has to be waited for, or what is added must stay in order";
+    StepPrograms programs = overlapped();
+    double seconds = step_seconds(programs, set);
+    for (const bool in_pairs : {false, true}) {
+      const Program& chunk = programs.sets[set].chunks.front().program;
+      MicroBatchTurns turns = find_turns(chunk, in_pairs, options_.seconds);
+      if (turns.empty()) continue;
+      programs.sets[set].turns = turns;
+      constexpr double kGain = 0.99;  // less is not worth the memory
+      const double with_turns = step_seconds(programs, set);
+      if (with_turns >= kGain * seconds) {
+        if (orders_.turns[set].empty()) none_because = "a step would take less than 1 % less";
+        continue;
+      }
+      if (live_bytes(programs) > most_bytes_) {
+        if (orders_.turns[set].empty()) {
+          none_because = "two micro-batches take more than parallel.overlap_memory allows";
+        }
+        continue;
+      }
+      seconds = with_turns;
+      orders_.turns[set] = std::move(turns);
+    }
   }
 
-  /// Predicts a step of two micro-batches.
-  double seconds_of_pair(const StepPrograms& programs, size_t set) const {
+  /// Predicts a step of as many micro-batches as steps have, or of some.
+  double step_seconds(const StepPrograms& programs, size_t set) const {
+    constexpr int kMost = 8;
+    const int count = std::min(programs.sets[set].most_micro_batches, kMost);
     const ListedStep step{.programs = &programs,
-                          .list = programs.step_list(static_cast<int>(set), 2)};
+                          .list = programs.step_list(static_cast<int>(set), count)};
     return predict_step(std::span(&step, 1), options_.target,
                         {.node = options_.seconds, .message = {}})
         .seconds;
@@ -209,14 +237,19 @@ class OrdersSearch {
   StepOrders orders_;
 };
 
+/// Throws InternalError unless ranks of a stage have the same operations, which touch the same kept
+/// values: an order and turns that are found for one hold for the other.
 void require_same_operations(StepPrograms& programs, StepPrograms& model) {
-  const auto is_same = [](const Node& a, const Node& b) {
-    return a.operation->name() == b.operation->name();
-  };
   const std::vector<OrderedProgram> own = ordered_programs(programs);
   const std::vector<OrderedProgram> others = ordered_programs(model);
   for (size_t i = 0; i < own.size(); ++i) {
     const Program& program = *own[i].program;
+    const auto is_same = [&](const Node& a, const Node& b) {
+      const TouchedMemory<KeptName> kept = touched_kept_values(program, a);
+      const TouchedMemory<KeptName> other_kept = touched_kept_values(*others[i].program, b);
+      return a.operation->name() == b.operation->name() && kept.all == other_kept.all &&
+             kept.written == other_kept.written;
+    };
     TESSERA_CHECK(std::ranges::equal(program.nodes(), others[i].program->nodes(), is_same),
                   "rank {} has other operations than rank {} of its stage", program.rank(),
                   others[i].program->rank());

@@ -41,7 +41,7 @@ std::string overlap_warning(const RunConfig& config, const Mesh& mesh);
 
 /// Puts the nodes of each chunk and of its evaluation into such an order, lets the lists of steps
 /// begin the update's sums early, and lets the micro-batches of one stage with one chunk take turns
-/// where that makes steps shorter (see overlapped_order(), begin_sums() and pair_parts()). The most
+/// where that makes steps shorter (see overlapped_order(), begin_sums() and find_turns()). The most
 /// bytes that plan_memory() finds in use at once, for the target of `options`, become at the most
 /// `options.memory` more. If they would become more, micro-batches do not take turns, fewer sums
 /// begin early, and less is moved.

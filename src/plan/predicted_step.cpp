@@ -104,9 +104,9 @@ PredictedStep predict_step(std::span<const ListedStep> stages, const Target& tar
 PredictedStep predict_step(const RunConfig& phase, std::span<const StepPrograms* const> stages,
                            const Target& target, const StepSeconds& seconds) {
   const PipelineShape shape = pipeline_shape(phase, stages.front()->start.mesh());
-  const bool in_pairs = !stages.front()->sets.front().pairs.empty();
+  const bool has_turns = !stages.front()->sets.front().turns.empty();  // of two frames
   const int round =
-      std::max({shape.ranks, shape.consecutive_micro_batches.value_or(1), in_pairs ? 2 : 1});
+      std::max({shape.ranks, shape.consecutive_micro_batches.value_or(1), has_turns ? 2 : 1});
   const auto predict = [&](int micro_batches) {
     return predict_step(lists_of(phase, stages, micro_batches), target, seconds);
   };

@@ -154,11 +154,11 @@ StageList StepPrograms::step_list(int set, int micro_batches, bool overlaps) con
 }
 
 StageList StepPrograms::step_list(int set, const PipelineSchedule& schedule, bool overlaps) const {
-  const PairParts& pairs = sets[static_cast<size_t>(set)].pairs;
-  const bool has_pairs = overlaps && !pairs.empty();
-  StageList result = stage_list(has_pairs ? in_pairs(schedule) : schedule,
+  const MicroBatchTurns& turns = sets[static_cast<size_t>(set)].turns;
+  const bool has_turns = overlaps && !turns.empty();
+  StageList result = stage_list(has_turns && turns.in_pairs ? in_pairs(schedule) : schedule,
                                 start.mesh().stage(start.rank()), chunk_programs(*this, set));
-  if (has_pairs) take_turns(result, pairs);
+  if (has_turns) take_turns(result, turns);
   if (overlaps) begin_sums(result, list(), update_number(), early_sums.value_or(0));
   return result;
 }
@@ -167,9 +167,9 @@ std::vector<StageList> StepPrograms::step_lists(int set, bool overlaps) const {
   const Passes& passes = sets[static_cast<size_t>(set)];
   std::vector<StageList> result;
   if (passes.schedules.empty()) {
-    // In the list of one chunk, the last micro-batch differs from those before it. In pairs, the
-    // first and the last pair do, and one micro-batch may be left.
-    const int most = overlaps && !passes.pairs.empty() ? 5 : 2;
+    // In the list of one chunk, the last micro-batch differs from those before it. With turns the
+    // first two do, too, and two frames take turns as well.
+    const int most = overlaps && !passes.turns.empty() ? 5 : 2;
     for (int count = 1; count <= most; ++count) result.push_back(step_list(set, count, overlaps));
   }
   for (const auto& [micro_batches, schedule] : passes.schedules) {
@@ -231,7 +231,7 @@ Passes write_passes(const PassesToWrite& passes, const MeshRank& mesh_rank) {
                 .chunks = {},
                 .evaluation = std::nullopt,
                 .schedules = {},
-                .pairs = {}};
+                .turns = {}};
   for (const int chunk : passes.placement.chunks_of(mesh_rank.mesh.stage(mesh_rank.rank))) {
     result.chunks.push_back(write_chunk(passes.model, passes.compute, passes.size, passes.recompute,
                                         passes.ranges[static_cast<size_t>(chunk)], mesh_rank,

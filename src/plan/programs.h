@@ -11,7 +11,7 @@
 #include "model/model.h"
 #include "pipeline/stage_list.h"
 #include "plan/evaluation_passes.h"
-#include "plan/micro_batch_pairs.h"
+#include "plan/micro_batch_turns.h"
 #include "state/parameter_store.h"
 #include "state/update_program.h"
 
@@ -32,8 +32,7 @@ struct Passes {
   /// By the number of micro-batches of a step. Not needed for one stage with one chunk.
   std::map<int, PipelineSchedule> schedules;
   int most_micro_batches = 1;  ///< of a step
-  /// How two micro-batches of one stage with one chunk take turns; empty if they do not.
-  PairParts pairs;
+  MicroBatchTurns turns;       ///< of one stage with one chunk
 };
 
 /// Every program that a rank runs in training.

@@ -5,7 +5,7 @@
 // 2. forward_backward() goes through the list of this rank's stage: forward and backward passes of
 //    its chunks, micro-batch by micro-batch, with the messages between the stages. Before a forward
 //    pass prepare() fills the program's inputs with the micro-batch. One stage with one chunk runs
-//    forward and backward of each micro-batch in turn.
+//    forward and backward of each micro-batch in turn, unless micro-batches take turns.
 // 3. update() writes the learning rate, the clip norm and the number of the step, and runs the
 //    program `update`.
 // 4. results() reads the losses, the norm of the gradients and the experts' tokens.

@@ -322,6 +322,7 @@ StepPrograms written_programs(const LayoutTrial& trial, int rank) {
   if (trial.mesh.ranks() == 1) shard.axes = {};
   passes.cut = cut_model(passes, trial.optimizer, shard, mesh_rank);
   Passes written = write_passes(passes, mesh_rank);
+  written.most_micro_batches = trial.micro_batches;
   if (has_chunks) written.schedules.emplace(trial.micro_batches, trial.pipeline.schedule);
   ModelOutline model = outline_of(passes, written, mesh_rank);
   return step_programs(std::move(written), std::move(model), trial.optimizer, shard);
@@ -334,7 +335,11 @@ StepPrograms layout_programs(const LayoutTrial& trial, int rank) {
   if (trial.overlap && !trial.streams) {  // streams are compared in the order as written
     overlap(programs, *trial.overlap, [&](int other) { return written_programs(trial, other); });
   }
-  if (trial.change && trial.mesh.ranks() > 1) trial.change(programs);
+  if (trial.change && trial.mesh.ranks() > 1) {
+    // Turns are ranges of steps, and the change may add steps or take them away.
+    for (Passes& passes : programs.sets) passes.turns = {};
+    trial.change(programs);
+  }
   return programs;
 }
 

@@ -108,14 +108,22 @@ TEST(OverlapAccount, SaysWhatMoreMemoryWouldHide) {
 }
 
 TEST(OverlapAccount, SaysThatMicroBatchesTakeTurns) {
-  const std::string line = "micro-batches take turns, in pairs\n";
-  const OverlapAccount in_turns = account_of(testing::small_run(4, {"parallel.tensor=2"}), 2);
-  EXPECT_THAT(overlap_table(in_turns), HasSubstr(line));
-  EXPECT_EQ(overlap_json(in_turns)["micro_batches_take_turns"], true);
-  const OverlapAccount alone =
-      account_of(testing::small_run(4, {"parallel.tensor=2", "train.global_batch=1"}), 2);
-  EXPECT_THAT(overlap_table(alone), Not(HasSubstr(line)));
-  EXPECT_EQ(overlap_json(alone)["micro_batches_take_turns"], false);
+  const auto expect_sentence = [](std::vector<std::string> keys, const std::string& sentence) {
+    const OverlapAccount account = account_of(testing::small_run(4, keys), 4);
+    EXPECT_THAT(overlap_table(account), HasSubstr(sentence + "\n"));
+    EXPECT_EQ(overlap_json(account)["turns"], sentence);
+  };
+  const std::string tensor = "parallel.tensor=2";
+  expect_sentence({tensor},
+                  "two micro-batches take turns: their forward passes, then their backward passes");
+  const std::string none = "micro-batches do not take turns: ";
+  expect_sentence({tensor, "train.global_batch=2"}, none + "a step has one micro-batch");
+  expect_sentence({"parallel.pipeline=2"}, none + "the model is in several chunks");
+  expect_sentence({tensor, "parallel.overlap=false"}, none + "parallel.overlap is false");
+  expect_sentence({tensor, "parallel.overlap_memory='0 B'"},
+                  none + "two micro-batches take more than parallel.overlap_memory allows");
+  expect_sentence({"parallel.context=2"}, none + "a step would take less than 1 % less");
+  expect_sentence({}, none + "no call has to be waited for, or what is added must stay in order");
 }
 
 TEST(OverlapAccount, SaysHowManyCallsAreTakenToBeginAlone) {

@@ -12,6 +12,7 @@
 #include "config/mesh_of.h"
 #include "hardware/hardware_file.h"
 #include "plan/small_run.h"
+#include "support/slow_hardware.h"
 #include "support/temporary_folder.h"
 
 namespace tessera {
@@ -77,19 +78,8 @@ TEST(OverlapStep, GivesRanksOfAStageOneOrderIfTheirPiecesAreUneven) {
 
 /// Computing is slow there, so that pieces of different sizes take times that differ much.
 TEST(OverlapStep, GivesRanksOfAStageOneOrderByTheTimesOfAHardwareFile) {
-  Hardware hardware{
-      .processor = {.name = "a processor", .threads = 1},
-      .gemms = {{.dtype = DType::bf16, .m = 64, .n = 64, .k = 64, .best = 1e9, .median = 1e9}},
-      .memory = {{MemoryKernel::update, 1 << 30, 1e9, 1e9}}};
-  for (const Collective collective : kMeasuredCollectives) {
-    hardware.collectives.push_back({.collective = collective,
-                                    .ranks = {RankKind::processes, 2, 1},
-                                    .bytes = 1 << 20,
-                                    .best_seconds = 1e-3,
-                                    .median_seconds = 1e-3});
-  }
   const TemporaryFolder folder;
-  write_file(folder / "hardware.json", hardware_json(hardware));
+  testing::write_slow_hardware(folder / "hardware.json");
   const std::string key = fmt::format("run.hardware='{}'", (folder / "hardware.json").string());
   expect_one_order({key});
   expect_one_order({key, "parallel.pipeline=2"});

@@ -28,7 +28,7 @@ testing::RankList step_of(const StepPrograms& programs, int micro_batches) {
   const auto& [mesh, rank] = programs.mesh_rank();
   const std::vector<int> stages = mesh.group(rank, std::array{mesh.pipeline()});
   const StageList list = programs.step_list(0, micro_batches);
-  testing::RankList result{Action{.program = programs.start_number()}};
+  testing::RankList result{programs.start_action()};
   for (const StageEntry& entry : list.entries) {
     if (const auto* const action = std::get_if<StageAction>(&entry)) {
       for (const Action& run : action->runs()) result.emplace_back(run);
@@ -41,8 +41,7 @@ testing::RankList step_of(const StepPrograms& programs, int micro_batches) {
                                                .lane = message_lane(message->message.kind)});
     }
   }
-  result.emplace_back(
-      Action{.program = programs.update_number(), .steps = {.begin = list.update_steps}});
+  result.emplace_back(programs.update_action(list));
   return result;
 }
 
@@ -77,8 +76,16 @@ const std::vector<LayoutOfRanks>& layouts_of_steps() {
   return all;
 }
 
-/// Returns where ranks stand that wait for each other for ever; empty if all of them end.
-std::string stuck_ranks_of(const RunConfig& config, int ranks, const OverlapOptions& times) {
+/// How the programs of many ranks overlap.
+struct Overlapped {
+  int with_turns = 0;
+  int with_early_sums = 0;
+};
+
+/// Returns where ranks stand that wait for each other for ever; empty if all of them end. Counts
+/// the ranks whose micro-batches take turns, and those that begin sums early.
+std::string stuck_ranks_of(const RunConfig& config, int ranks, const OverlapOptions& times,
+                           Overlapped& overlapped) {
   const Mesh mesh = mesh_of(config, ranks);
   const auto written = [&](int rank) { return step_programs(config, {mesh, rank}); };
   const int micro_batches =
@@ -89,6 +96,8 @@ std::string stuck_ranks_of(const RunConfig& config, int ranks, const OverlapOpti
   for (int rank = 0; rank < ranks; ++rank) {
     programs.push_back(written(rank));
     overlap(programs.back(), times, written);
+    if (!programs.back().sets.front().turns.empty()) ++overlapped.with_turns;
+    if (programs.back().early_sums.value_or(0) > 0) ++overlapped.with_early_sums;
     lists.push_back(step_of(programs.back(), micro_batches));
     plans.push_back(plan_lanes(programs.back().list(), programs.back().actions(), host_target(1)));
   }
@@ -100,15 +109,20 @@ std::string stuck_ranks_of(const RunConfig& config, int ranks, const OverlapOpti
 }
 
 TEST(Rendezvous, OfTheStepsOfAnyOverlapEnds) {
+  Overlapped overlapped;
   for (const LayoutOfRanks& layout : layouts_of_steps()) {
     std::vector<std::string> keys = layout.keys;
     keys.emplace_back("parallel.overlap=false");  // random_times() has the times
     const RunConfig config = testing::small_run(4, keys);
     for (int seed = 0; seed < testing::rounds(2); ++seed) {
-      EXPECT_EQ(stuck_ranks_of(config, layout.ranks, random_times(static_cast<uint64_t>(seed))), "")
+      EXPECT_EQ(stuck_ranks_of(config, layout.ranks, random_times(static_cast<uint64_t>(seed)),
+                               overlapped),
+                "")
           << fmt::format("{}", fmt::join(layout.keys, " ")) << ", seed " << seed;
     }
   }
+  EXPECT_GT(overlapped.with_turns, 8);
+  EXPECT_GT(overlapped.with_early_sums, 8);
 }
 
 TEST(Rendezvous, OfTheStepsOfAnyScheduleEnds) {
@@ -118,7 +132,8 @@ TEST(Rendezvous, OfTheStepsOfAnyScheduleEnds) {
         8, {"parallel.pipeline=4", fmt::format("parallel.schedule='{}'", schedule),
             fmt::format("parallel.virtual_stages={}", has_one_chunk ? 1 : 2),
             "parallel.overlap=false"});
-    EXPECT_EQ(stuck_ranks_of(config, 4, random_times(1)), "") << schedule;
+    Overlapped overlapped;
+    EXPECT_EQ(stuck_ranks_of(config, 4, random_times(1), overlapped), "") << schedule;
   }
 }
 

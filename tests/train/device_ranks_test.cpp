@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "config/mesh_of.h"
+#include "plan/programs.h"
 #include "support/error_of.h"
 #include "train/cut_matrices.h"
 #include "train/device_rank_runs.h"
@@ -112,6 +114,22 @@ TEST_F(DeviceRanks, HaveTheSameBitsAgainAndAfterAResume) {
   EXPECT_TRUE(files("again", 4) == expected);
   EXPECT_TRUE(files("stopped", 4) == expected);
   EXPECT_TRUE(files("ungraphed", 4) == expected);
+}
+
+/// A pass that takes turns runs in several graphs. Two trainings are one: its first steps run node
+/// by node, then graphs are captured, then launched.
+TEST_F(DeviceRanks, HaveTheSameBitsIfMicroBatchesTakeTurns) {
+  const std::vector<std::string> keys =
+      on_device({"train.micro_batch=1", "parallel.tensor=2", "train.evaluate_every=2",
+                 "train.evaluate_batches=2"});
+  const RunConfig in_turns = config("in turns", keys);
+  ASSERT_FALSE(step_programs(in_turns, {mesh_of(in_turns, 2), 0}).sets.front().turns.empty());
+  train_on(2, in_turns);
+  std::vector<std::string> written = keys;
+  written.emplace_back("parallel.overlap=false");
+  train_on(2, config("as written", written));
+  ASSERT_FALSE(files("as written", 4).empty());
+  EXPECT_TRUE(files("in turns", 4) == files("as written", 4));
 }
 
 /// The emulated devices' library sums in the order of the ranks, as the kernel does. On two nodes

@@ -5,6 +5,7 @@
 
 #include "config/mesh_of.h"
 #include "plan/programs.h"
+#include "support/slow_hardware.h"
 #include "train/rank_runs.h"
 
 namespace tessera {
@@ -17,6 +18,7 @@ struct OverlappedRun {
   bool mixture;
   std::vector<std::string> keys;
   bool takes_turns = false;  ///< whether its micro-batches do
+  bool is_slow = false;      ///< whether the order goes by the rates of a slow processor
 };
 void PrintTo(const OverlappedRun& run, std::ostream* out) { *out << run.name; }
 
@@ -33,7 +35,13 @@ const std::vector<OverlappedRun> kRuns{
      false,
      {"parallel.tensor=2", "train.global_batch=5", "train.recompute=['layer']"},
      true},
-    {"TensorWithATiedHead", 2, false, {"parallel.tensor=2", "model.tied_head=true"}},
+    {"TensorWithATiedHead", 2, false, {"parallel.tensor=2", "model.tied_head=true"}, true, true},
+    {"TensorOfASlowProcessor",
+     2,
+     false,
+     {"parallel.tensor=2", "train.global_batch=3", "parallel.overlap_memory='48 KiB'"},
+     true,
+     true},
     {"TensorInLittleMemory", 2, false, {"parallel.tensor=2", "parallel.overlap_memory='4 KiB'"}},
     {"TensorOfUnevenPieces", 2, false, {"parallel.tensor=2", "model.feed_forward_size=49"}, true},
     {"Context", 4, false, {"parallel.context=2"}},
@@ -53,6 +61,15 @@ const std::vector<OverlappedRun> kRuns{
      {"model.family='zaya'", "parallel.expert=2", "parallel.tensor=2", "train.global_batch=6",
       "model.head_dim=8", "model.tied_head=false", "model.experts=4", "model.router_size=8",
       "model.shared_experts=0"},
+     true,
+     true},
+    {"PhasesOfOneToFourMicroBatches",
+     2,
+     false,
+     {"parallel.tensor=2",
+      "train.phases=[{steps = 1}, {steps = 1, global_batch = 1}, {steps = 1, global_batch = 3}]",
+      "train.global_batch=4"},
+     true,
      true},
     {"States", 4, false, {kStates}},
     {"Gradients", 4, true, {kStates, kGradients}},
@@ -86,12 +103,15 @@ TEST_P(OverlapBits, AreThoseOfARunWithout) {
                  "optimizer.warmup_steps=2", "checkpoint.every=0", "train.evaluate_every=2",
                  "train.evaluate_batches=4", "train.precision='bf16'", "run.hardware=''"});
     more.insert(more.end(), run.keys.begin(), run.keys.end());
+    const fs::path hardware = this->folder("slow.json");
+    testing::write_slow_hardware(hardware, testing::two_threads());
+    if (run.is_slow) more.push_back("run.hardware='" + hardware.string() + "'");
     const std::string folder = run.name + name;
     return run.mixture ? mixture(folder, more) : config(folder, more);
   };
   const RunConfig overlapped = config_with("-on", {});
   const StepPrograms programs = step_programs(overlapped, {mesh_of(overlapped, run.ranks), 0});
-  EXPECT_EQ(!programs.sets.front().pairs.empty(), run.takes_turns);
+  EXPECT_EQ(!programs.sets.front().turns.empty(), run.takes_turns);
   train_on(run.ranks, config_with("-off", {"parallel.overlap=false"}));
   train_on(run.ranks, overlapped);
   expect_same_training(metrics(run.name + "-on"), metrics(run.name + "-off"), 0);

@@ -85,10 +85,12 @@ ConfigSection parallel_section() {
            "run's processes are on packages and machines; only the number of all ranks: in one "
            "step")
       .key("overlap", &ParallelSection::overlap, FlagRule{}, {several_ranks, true},
-           "put operations into an order in which communication runs beside computing, and begin "
-           "the sums of gradients within the last backward pass; the results keep their bits")
+           "put operations into an order in which communication runs beside computing, let two "
+           "micro-batches take turns, and begin the sums of gradients within the last backward "
+           "pass; the results keep their bits")
       .key("overlap_memory", &ParallelSection::overlap_memory, BytesRule{}, {overlaps, "512 MiB"},
-           "bytes that may be in use for that, beyond those of the order as it was written")
+           "bytes that may be in use for that, such as a second micro-batch's activations, beyond "
+           "those of the order as it was written")
       .section();
 }
 
