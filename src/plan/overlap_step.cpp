@@ -278,10 +278,16 @@ double nominal_seconds_of_messages(const Program& program, std::span<const Value
   return seconds;
 }
 
+Target overlap_target(Device device) {
+  return {.device = device,
+          .instructions = MatrixInstructions::avx512_bf16,
+          .caches = {.first_level = 32 << 10, .second_level = 1 << 20, .last_level = 32 << 20}};
+}
+
 StepOverlap step_overlap(const RunConfig& config, const Mesh& mesh) {
   StepOverlap result{.options = {.seconds = nominal_seconds,
                                  .memory = config.parallel.overlap_memory.count,
-                                 .target = {.device = config.run.device}},
+                                 .target = overlap_target(config.run.device)},
                      .messages = nominal_seconds_of_messages,
                      .times = "nominal rates"};
   const std::string& path = config.run.hardware;

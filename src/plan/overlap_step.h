@@ -30,6 +30,10 @@ struct StepOverlap {
   StepSeconds seconds() const { return {.node = options.seconds, .message = messages}; }
 };
 
+/// Returns the machine for which parallel.overlap_memory is counted: one thread of a processor with
+/// AVX-512, and the run's kind of device. Ranks must find one order, so it cannot be their own.
+Target overlap_target(Device device);
+
 /// Returns how a configuration overlaps. The seconds are those of run.hardware if that file has
 /// rates of collectives, and nominal ones otherwise. Throws Error if the file cannot be read.
 StepOverlap step_overlap(const RunConfig& config, const Mesh& mesh);
