@@ -65,6 +65,7 @@ Timeline::Timeline(std::span<const Program* const> programs, std::span<const Lif
   do {
     at_beginning = steps.all();
   } while (note_steps_at_work(list, steps) || steps.all() != at_beginning);
+  note_late_intervals();
 }
 
 bool Timeline::note_steps_at_work(std::span<const ListEntry> list, StepsAtWork& steps) {
@@ -255,17 +256,22 @@ void Timeline::append_running(std::vector<Interval>& intervals, const FrameSpan&
   if (interval.begin < interval.end) append(intervals, interval);
 }
 
-std::vector<Interval> Timeline::late_intervals(StepAtWork step) const {
-  std::map<int, int> ends;  // by the period's begin
+const std::vector<Interval>& Timeline::late_intervals(StepAtWork step) const {
+  static const std::vector<Interval> none;
+  const auto found = late_intervals_.find(step);
+  return found == late_intervals_.end() ? none : found->second;
+}
+
+void Timeline::note_late_intervals() {
+  std::map<int, const Occurrence*> by_begin;  // of their periods
   for (const auto& [situation, occurrence] : situations_) {
-    const auto found = occurrence.at_work.find(step);
-    if (found == occurrence.at_work.end()) continue;
-    const int begin = periods_[static_cast<size_t>(occurrence.period)].begin;
-    ends[begin] = begin + found->second + 1;
+    by_begin[periods_[static_cast<size_t>(occurrence.period)].begin] = &occurrence;
   }
-  std::vector<Interval> result;
-  for (const auto& [begin, end] : ends) append(result, {begin, end});
-  return result;
+  for (const auto& [begin, occurrence] : by_begin) {
+    for (const auto& [step, last] : occurrence->at_work) {
+      append(late_intervals_[step], {begin, begin + last + 1});
+    }
+  }
 }
 
 }  // namespace tessera

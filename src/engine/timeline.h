@@ -46,7 +46,7 @@ class Timeline {
   /// `last`, in the same segment.
   std::vector<Interval> step_intervals(Moment first, Moment last, FrameKey key) const;
   /// Returns the intervals after its segment in which an outlasting step of a frame may be at work.
-  std::vector<Interval> late_intervals(StepAtWork step) const;
+  const std::vector<Interval>& late_intervals(StepAtWork step) const;
 
  private:
   /// Successive steps in which a frame is in the same state.
@@ -82,6 +82,8 @@ class Timeline {
   int frame_of(int program, int micro_batch) const;
   /// Adds to a frame's spans the state that it is in during the latest period.
   FrameSpan& span_now(FrameKey key);
+  /// Fills late_intervals_, when all steps at work are noted.
+  void note_late_intervals();
   /// Adds the part of an interval of moments in which a frame runs.
   static void append_running(std::vector<Interval>& intervals, const FrameSpan& span, Moment first,
                              Moment last);
@@ -93,6 +95,7 @@ class Timeline {
   std::vector<std::vector<std::vector<FrameSpan>>> spans_;  // by program, by frame; ascending
   std::set<FrameKey> taken_;  // the frames of micro-batches that have more entries
   std::map<Situation, Occurrence> situations_;
+  std::map<StepAtWork, std::vector<Interval>> late_intervals_;
   /// By situation and the steps at work when it begins: those at work when it ends.
   std::map<std::pair<Situation, std::set<StepAtWork>>, std::set<StepAtWork>> followed_;
   std::vector<Period> periods_;

@@ -26,6 +26,12 @@ struct TouchedMemory {
 
   TouchedMemory() = default;
 
+  /// Adds what another node touches.
+  void add(const TouchedMemory& other) {
+    all.insert(other.all.begin(), other.all.end());
+    written.insert(other.written.begin(), other.written.end());
+  }
+
   /// Returns whether one of the two writes what the other one reads or writes.
   bool conflicts_with(const TouchedMemory& other) const {
     const auto overlap = [](const std::set<Name>& a, const std::set<Name>& b) {

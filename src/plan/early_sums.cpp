@@ -33,15 +33,6 @@ bool may_be_early(const Program& update, const Node& node) {
                              [&](Value input) { return is_kept(update.info(update.base(input))); });
 }
 
-/// Returns whether a node of the update may run before those that were before it: none of them
-/// changes what it uses, or uses what it changes.
-bool may_pass(const Program& update, const Node& node, std::span<const Node* const> before) {
-  const TouchedMemory<KeptName> own = touched_kept_values(update, node);
-  return std::ranges::none_of(before, [&](const Node* other) {
-    return own.conflicts_with(touched_kept_values(update, *other));
-  });
-}
-
 /// The steps of a list that use kept values last.
 class LastUses {
  public:
@@ -112,16 +103,17 @@ void insert_before(StageAction& entry, int step, const Action& of_update) {
 std::vector<EarlySum> find_early_sums(std::span<const Program* const> programs,
                                       const Program& update, const StageList& list) {
   std::vector<EarlySum> result;
-  std::vector<const Node*> before;  // of the update, those that do not begin early
+  TouchedMemory<KeptName> before;  // what the nodes of the update touch that do not begin early
   const std::vector<int> nodes = segment_nodes(update, Segment::whole);
   const LastUses last_uses(programs, list);
   for (int step = 0; step < std::ssize(nodes); ++step) {
     const Node& node = update.nodes()[static_cast<size_t>(nodes[static_cast<size_t>(step)])];
-    if (may_be_early(update, node) && may_pass(update, node, before)) {
-      const auto [entry, entry_step] = last_uses.of(touched_kept_values(update, node).all);
+    const TouchedMemory<KeptName> own = touched_kept_values(update, node);
+    if (may_be_early(update, node) && !own.conflicts_with(before)) {
+      const auto [entry, entry_step] = last_uses.of(own.all);
       result.push_back({.step = step, .entry = entry, .entry_step = entry_step});
     } else {
-      before.push_back(&node);
+      before.add(own);
     }
   }
   std::ranges::stable_sort(
@@ -159,6 +151,15 @@ void begin_sums(StageList& list, std::span<const Program* const> programs, int u
   const Program& update = *programs[static_cast<size_t>(update_number)];
   std::vector<EarlySum> sums = find_early_sums(programs, update, list);
   std::ranges::sort(sums, {}, &EarlySum::step);
+  std::map<std::pair<int, Segment>, int> step_counts;
+  const auto step_count = [&](const Action& action) {
+    const auto [found, is_new] = step_counts.try_emplace({action.program, action.segment});
+    if (is_new) {
+      const Program& program = *programs[static_cast<size_t>(action.program)];
+      found->second = static_cast<int>(segment_nodes(program, action.segment).size());
+    }
+    return found->second;
+  };
   std::pair<int, int> at{0, 0};  // where the next sum may begin: an entry, and a step of it
   for (const EarlySum& sum : sums) {
     // The sums that begin early are the first steps.
@@ -169,13 +170,9 @@ void begin_sums(StageList& list, std::span<const Program* const> programs, int u
                  ? std::get_if<StageAction>(&list.entries[static_cast<size_t>(at.first)])
                  : nullptr;
     };
-    const auto step_count = [&](const StageAction& action) {
-      return std::ssize(
-          segment_nodes(*programs[static_cast<size_t>(action.run.program)], action.run.segment));
-    };
     while (at.first < std::ssize(list.entries)) {
       const StageAction* const action = action_at();
-      if (action != nullptr && at.second < step_count(*action)) break;
+      if (action != nullptr && at.second < step_count(action->run)) break;
       at = {at.first + 1, 0};
     }
     StageAction* const action = action_at();

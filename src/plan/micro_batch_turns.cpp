@@ -30,10 +30,7 @@ struct Pass {
   /// Returns the kept values that any step touches.
   KeptValues all_kept() const {
     KeptValues all;
-    for (const KeptValues& of_step : kept) {
-      all.all.insert(of_step.all.begin(), of_step.all.end());
-      all.written.insert(of_step.written.begin(), of_step.written.end());
-    }
+    for (const KeptValues& of_step : kept) all.add(of_step);
     return all;
   }
 
