@@ -17,7 +17,7 @@ struct OverlappedRun {
   int ranks;
   bool mixture;
   std::vector<std::string> keys;
-  bool takes_turns = false;  ///< whether its micro-batches do
+  bool takes_turns = false;  ///< whether its micro-batches must
   bool is_slow = false;      ///< whether the order goes by the rates of a slow processor
 };
 void PrintTo(const OverlappedRun& run, std::ostream* out) { *out << run.name; }
@@ -72,7 +72,7 @@ const std::vector<OverlappedRun> kRuns{
      true,
      true},
     {"States", 4, false, {kStates}},
-    {"Gradients", 4, true, {kStates, kGradients}},
+    {"Gradients", 4, true, {kStates, kGradients}, true},
     {"Weights", 4, false, {kStates, kGradients, kWeights}},
     {"WeightsInLittleMemory",
      2,
@@ -111,7 +111,9 @@ TEST_P(OverlapBits, AreThoseOfARunWithout) {
   };
   const RunConfig overlapped = config_with("-on", {});
   const StepPrograms programs = step_programs(overlapped, {mesh_of(overlapped, run.ranks), 0});
-  EXPECT_EQ(!programs.sets.front().turns.empty(), run.takes_turns);
+  if (run.takes_turns) {
+    EXPECT_FALSE(programs.sets.front().turns.empty());
+  }
   train_on(run.ranks, config_with("-off", {"parallel.overlap=false"}));
   train_on(run.ranks, overlapped);
   expect_same_training(metrics(run.name + "-on"), metrics(run.name + "-off"), 0);
