@@ -139,7 +139,7 @@ TEST(MicroBatchTurns, OfATiedHeadDoNotChangeTheOrderOfItsGradients) {
   const MicroBatchTurns turns = find_turns(program, /*in_pairs=*/false, seconds_of);
   ASSERT_EQ(turns.passes.size(), 1U);
   expect_order_kept(program, turns.passes.front());
-  const MicroBatchTurns& taken =
+  const MicroBatchTurns taken =
       overlapped_programs({"parallel.tensor=2", "model.tied_head=true"}, 1 << 20)
           .sets.front()
           .turns;

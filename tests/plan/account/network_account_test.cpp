@@ -79,7 +79,7 @@ TEST(NetworkAccount, AMomentOfTransferIsNoneOfWaiting) {
   trace.call(0, 2, 10, data_group(), Lane::reductions);
   trace.call(1, 1, 6, data_group(), Lane::exchanges);
   trace.call(1, 8, 10, data_group(), Lane::reductions);
-  const NetworkTime& time = account_of(trace.run).ranks[0].all;
+  const NetworkTime time = account_of(trace.run).ranks[0].all;
   EXPECT_EQ(time.total, milliseconds(10));
   EXPECT_EQ(time.waiting, milliseconds(1 + 2)) << "from 0 to 1 ms and from 6 to 8 ms";
   EXPECT_EQ(time.transferring, milliseconds(5 + 2));
