@@ -26,8 +26,8 @@ struct ChunkProgram {
 struct StageAction {
   ChunkAction action;
   Action run;
-  /// What runs in its place: the parts of the segment, with steps of the update between them. Empty
-  /// if the segment runs as a whole.
+  /// What runs in its place: the parts of the segment, with steps of the update between them, or
+  /// parts of a pass that takes turns with it. Empty if the segment runs as a whole.
   std::vector<Action> parts = {};
 
   std::span<const Action> runs() const { return parts.empty() ? std::span(&run, 1) : parts; }
