@@ -71,7 +71,7 @@ struct ExplainedMachine {
 /// over a line.
 class ExplainProgress {
  public:
-  /// `all` is the number of plans and fits.
+  /// `all` is the number of plans, fits and predictions.
   explicit ExplainProgress(int64_t all) : all_(all) {}
 
   /// Shows what begins.
