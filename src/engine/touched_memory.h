@@ -12,7 +12,7 @@ namespace tessera {
 /// The values that a node reads or writes, by what names the value that owns the memory.
 template <typename Name>
 struct TouchedMemory {
-  /// `name_of` returns the name of a base.
+  /// Notes what a node touches. `name_of` returns the name of a value that owns memory.
   template <typename NameOf>
   TouchedMemory(const Program& program, const Node& node, NameOf&& name_of) {
     const auto base = [&](Value value) { return name_of(program.base(value)); };
