@@ -30,7 +30,8 @@ void put_first(Program& update, std::span<const EarlySum> sums);
 
 /// Makes a list begin the first `count` sums that the update has first as soon as they may begin:
 /// between two parts of the backward passes of the last micro-batch. Passes may take turns already.
-/// Sums that may begin only at the end of the list are left to the update. `update_number` is the update's index in `programs`.
+/// Sums that may begin only at the end of the list are left to the update. `update_number` is the
+/// update's index in `programs`.
 void begin_sums(StageList& list, std::span<const Program* const> programs, int update_number,
                 int count);
 

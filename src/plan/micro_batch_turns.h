@@ -12,9 +12,9 @@
 namespace tessera {
 
 // Two micro-batches depend on each other only where they use the same kept values, such as
-// gradients. If they take turns, calls of one run beside the computing of the other: also calls
-// whose results the next node needs at once. MegaScale-MoE cuts operations into parts for that
-// (section 4.2).
+// gradients. If they take turns, calls of one run beside the computing of the other. So also calls
+// hide whose results the next node needs at once. MegaScale-MoE cuts operations into parts to hide
+// these (section 4.2).
 
 /// A part of one of two passes that take turns.
 struct TurnPart {
