@@ -20,12 +20,19 @@ require_emulation() {
 # time: leaf N is the namespace $cluster_run-N with the address $cluster_network.$((N + 1)), and this machine
 # is $cluster_network.254. Sets cluster_leaves to the number of leaves.
 make_nodes() {
-  cluster_run="t$$" # a link's name has at most 15 letters
-  cluster_network="10.213.$(($$ % 250))"
   cluster_leaves=0
   cluster_links=() # "DEPTH SPACE" of each link
-  ip link add "$cluster_run" type bridge ||
-    die "this machine allows no network namespaces; --hosts FILE names real nodes"
+  # Whoever makes the bridge of a number has its network.
+  local tried number why
+  for ((tried = 0; tried < 250; ++tried)); do
+    number=$((($$ + tried) % 250))
+    if why="$(ip link add "tessera$number" type bridge 2>&1)"; then break; fi
+    [[ "$why" == *"File exists"* ]] ||
+      die "this machine allows no network namespaces ($why); --hosts FILE names real nodes"
+  done
+  ((tried < 250)) || die "all 250 networks of emulated nodes are in use; 'ip link del tesseraN' removes one"
+  cluster_run="tessera$number"
+  cluster_network="10.213.$number"
   ip addr add "$cluster_network.254/24" dev "$cluster_run"
   ip link set "$cluster_run" up
   make_parts 0 "" "$cluster_run" "$@"
@@ -39,7 +46,7 @@ make_parts() {
   [[ -z "$parent" ]] || of_parent=(ip -n "$parent")
   shift 4
   for ((number = 0; number < count; ++number)); do
-    end="part$number.${cluster_run#t}" # the upper end of its link
+    end="part$number.${cluster_run#tessera}" # the upper end of its link
     space="$cluster_run-$cluster_leaves" # a leaf
     (($# == 0)) || space="${parent:-$cluster_run}.$number"
     ip netns add "$space" ||

@@ -306,12 +306,17 @@ std::string overlap_warning(const RunConfig& config, const Mesh& mesh) {
   const std::string& path = config.run.hardware;
   if (mesh.ranks() == 1 || path.empty() || !config.parallel.overlap) return "";
   if (step_overlap(config, mesh).times == path) return "";
-  return fmt::format(
+  std::string warning = fmt::format(
       "run.hardware ({}) has no times of collectives among these ranks, so parallel.overlap goes "
-      "by "
-      "nominal rates; `tessera bench collectives --hardware {}` measures them on the ranks of a "
-      "launcher",
-      path, path);
+      "by nominal rates",
+      path);
+  // Those of accelerators are not measured.
+  if (!read_hardware(path).accelerator) {
+    warning += fmt::format(
+        "; `tessera bench collectives --hardware {}` measures them on the ranks of a launcher",
+        path);
+  }
+  return warning;
 }
 
 void overlap(StepPrograms& programs, const OverlapOptions& options,

@@ -186,6 +186,9 @@ class ProcessRuns : public ::testing::Test {
     EXPECT_EQ(summary.status, 0);
     EXPECT_NE(summary.output.find("schedule: 1f1b"), std::string::npos) << summary.output;
   }
+  /// Seconds of run.rank_timeout where a rank is stopped. Ranks of a busy machine start and save
+  /// within them.
+  static constexpr const char* kPatience = "5";
   /// A pipeline of processes that trains until somebody ends it.
   struct StartedPipeline {
     std::unique_ptr<Subprocess> launcher;
@@ -195,7 +198,7 @@ class ProcessRuns : public ::testing::Test {
   StartedPipeline start_pipeline(const std::string& name) const {
     const Arguments endless =
         joined(joined(set("train.steps", "100000"), set("train.stop_after", "100000")),
-               joined(set("checkpoint.every", "5"), set("run.rank_timeout", "2")));
+               joined(set("checkpoint.every", "5"), set("run.rank_timeout", kPatience)));
     StartedPipeline started{
         start(3, training(name, pipeline(3, 3, joined(endless, set("train.global_batch", "6"))))),
         {}};
@@ -212,7 +215,7 @@ class ProcessRuns : public ::testing::Test {
     const size_t path = fault.rfind(':') + 1;
     const PreloadedFault stop(fault.substr(0, path) +
                               (fs::canonical(folder_.path()) / name / fault.substr(path)).string());
-    const auto started = start(2, training(name, set("run.rank_timeout", "2")));
+    const auto started = start(2, training(name, set("run.rank_timeout", kPatience)));
     const auto said = [&] {
       const std::string output = started->output();
       return std::ranges::all_of(

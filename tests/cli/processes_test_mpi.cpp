@@ -410,16 +410,18 @@ TEST_F(ProcessesTest, AfterAProcessIsKilledTheLastCheckpointIsWhole) {
 }
 
 TEST_F(ProcessesTest, ASaveThatLastsTooLongIsNamed) {
-  expect_end_without_first("slow", "stop:1:checkpoints/step-00000004.partial/manifest.json",
-                           {"the save of step 4", "after 2 s (run.rank_timeout",
-                            "rank 1 waited and rank 0 did not come"});
+  expect_end_without_first(
+      "slow", "stop:1:checkpoints/step-00000004.partial/manifest.json",
+      {"the save of step 4", fmt::format("after {} s (run.rank_timeout", kPatience),
+       "rank 1 waited and rank 0 did not come"});
 }
 
 /// The first has trained and saved, and is stopped before it says that it has ended.
 TEST_F(ProcessesTest, OneThatIsStoppedAtTheEndHoldsTheOthersForTheTimeout) {
   expect_end_without_first(
       "stopped-last", "stop_at_removal:1:run.lock",
-      {"rank 0 (", "has not come to the end of the run: after 2 s (run.rank_timeout"});
+      {"rank 0 (",
+       fmt::format("has not come to the end of the run: after {} s (run.rank_timeout", kPatience)});
   EXPECT_TRUE(path_exists(checkpoint("stopped-last")));
 }
 
@@ -427,14 +429,14 @@ TEST_F(ProcessesTest, OneThatIsStoppedAtTheEndHoldsTheOthersForTheTimeout) {
 /// done its part of it already waits for the next call, and finds out there.
 TEST_F(ProcessesTest, AProcessThatIsStoppedWithinACollectiveOfMpiIsNamed) {
   const auto started = start(3, {"bench", "collectives", "--sizes", "32MiB", "--collectives",
-                                 "all_gather", "--seconds", "1000", "--rank-timeout", "2"});
+                                 "all_gather", "--seconds", "1000", "--rank-timeout", kPatience});
   ASSERT_TRUE(await_computing(*started, 3)) << started->output();
   const std::vector<pid_t> ranks = processes_of(*started);
   ASSERT_GE(ranks.size(), 3U) << started->output();
   ::kill(ranks[ranks.size() - 2], SIGSTOP);
   EXPECT_NE(started->wait(), 0);
   EXPECT_THAT(started->output(),
-              AllOf(HasSubstr("after 2 s ("), HasSubstr(" rank 1 ("),
+              AllOf(HasSubstr(fmt::format("after {} s (", kPatience)), HasSubstr(" rank 1 ("),
                     HasSubstr("does not answer: it is stopped, or gone, or cannot be reached")));
 }
 
@@ -443,7 +445,7 @@ TEST_F(ProcessesTest, AProcessThatIsStoppedWithinACollectiveOfMpiIsNamed) {
 TEST_F(ProcessesTest, AProcessThatIsKilledOrStoppedIsNamedAndTheCheckpointsAreWhole) {
   const Arguments keys =
       joined(joined(joined(set("train.steps", "100000"), set("train.stop_after", "100000")),
-                    joined(set("checkpoint.every", "5"), set("run.rank_timeout", "2"))),
+                    joined(set("checkpoint.every", "5"), set("run.rank_timeout", kPatience))),
              set("train.global_batch", "6"));
   const auto rounds = static_cast<uint64_t>(testing::rounds(2));
   const CounterRandom random(17, "moments");

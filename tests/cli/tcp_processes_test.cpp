@@ -225,7 +225,8 @@ TEST_F(TcpProcessesTest, AProcessThatIsStoppedIsNamed) {
     SCOPED_TRACE(victim);
     const std::string name = "stopped-" + std::to_string(victim);
     const Arguments batch = joined(set("train.global_batch", "3"), set("train.micro_batch", "1"));
-    const auto started = start(3, long_training(name, joined(batch, set("run.rank_timeout", "2"))));
+    const auto started =
+        start(3, long_training(name, joined(batch, set("run.rank_timeout", kPatience))));
     await(folder_ / name / "metrics.jsonl");
     const std::vector<pid_t> ranks = processes_of(*started);
     ASSERT_EQ(ranks.size(), 3U) << started->output();
@@ -282,7 +283,7 @@ TEST_F(TcpProcessesTest, SaveAndEndWhenTheyAreToldTo) {
 }
 
 TEST_F(TcpProcessesTest, OneThatDoesNotComeIsNamedAndOneTooManyIsRefused) {
-  const Arguments short_patience = set("run.rank_timeout", "2");
+  const Arguments short_patience = set("run.rank_timeout", kPatience);
   const auto environment = [](const char* ranks, const char* rank, const std::string& address) {
     return std::map<std::string, std::string>{
         {"TESSERA_RANKS", ranks}, {"TESSERA_RANK", rank}, {"TESSERA_ADDRESS", address}};
@@ -303,7 +304,8 @@ TEST_F(TcpProcessesTest, OneThatDoesNotComeIsNamedAndOneTooManyIsRefused) {
   const auto alone =
       start_one(environment("2", "1", of_nobody), training("one", short_patience), "2.txt");
   EXPECT_EQ(alone->wait(), 1);
-  EXPECT_THAT(alone->output(), HasSubstr(of_nobody + " does not answer after 2 s"));
+  EXPECT_THAT(alone->output(),
+              HasSubstr(fmt::format("{} does not answer after {} s", of_nobody, kPatience)));
 
   const auto here = start_one(environment("2", "0", of_two_ranks), training("two"), "3.txt");
   const auto of_three = start_one(environment("3", "2", of_two_ranks), training("two"), "4.txt");

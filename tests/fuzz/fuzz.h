@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "support/temporary_root.h"
 
 // What the fuzz targets share. A target defines LLVMFuzzerTestOneInput, which libFuzzer calls with
 // bytes of its own making, and ends without crash, sanitizer report or any exception but
@@ -37,10 +38,10 @@ class MemoryFile {
   int descriptor_;
 };
 
-/// A folder of files, in memory where the system has such a place, gone with the object.
+/// A folder of files, below temporary_root(), gone with the object.
 class MemoryFolder {
  public:
-  MemoryFolder() : path_(root() / ("tessera-fuzz-" + std::to_string(::getpid()))) {
+  MemoryFolder() : path_(temporary_root() / ("tessera-fuzz-" + std::to_string(::getpid()))) {
     fs::create_directories(path_);
   }
   ~MemoryFolder() { fs::remove_all(path_); }
@@ -55,10 +56,6 @@ class MemoryFolder {
   }
 
  private:
-  static fs::path root() {
-    return fs::exists("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path();
-  }
-
   fs::path path_;
 };
 

@@ -171,6 +171,10 @@ TEST(OverlapWarning, SaysThatAFileHasNoTimesOfCollectives) {
                                          HasSubstr("bench collectives --hardware")));
   EXPECT_EQ(warning_with({key, "parallel.overlap=false"}), "");
   EXPECT_EQ(warning_with({}), "");
+  const std::string of_accelerator =
+      fmt::format("run.hardware='{}/configs/hardware/nvidia-h200.json'", TESSERA_SOURCE);
+  EXPECT_THAT(warning_with({of_accelerator}),
+              AllOf(HasSubstr("nominal rates"), Not(HasSubstr("bench"))));
   hardware.collectives = {{.collective = Collective::all_reduce,
                            .ranks = {RankKind::processes, 2, 1},
                            .bytes = 4,

@@ -5,18 +5,18 @@
 #include <string>
 #include <string_view>
 
-#include <gtest/gtest.h>
 #include <stdlib.h>
 
 #include "base/file.h"
+#include "support/temporary_root.h"
 
 namespace tessera {
 
-/// A folder for one test, removed at its end.
+/// A folder for one test, below temporary_root(), removed at its end.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
-    std::string pattern = (std::filesystem::path(::testing::TempDir()) / "tessera-XXXXXX").string();
+    std::string pattern = (temporary_root() / "tessera-XXXXXX").string();
     if (::mkdtemp(pattern.data()) == nullptr) {
       throw std::runtime_error("cannot make a temporary folder " + pattern);
     }
