@@ -4,6 +4,7 @@
 #include <array>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <variant>
 
@@ -36,11 +37,9 @@ std::vector<Segment> segments_of(std::span<const StageList> lists, int program) 
   return {found.begin(), found.end()};  // Segment has them in this order
 }
 
-/// Returns the first rank of a rank's stage.
-int first_of_stage(const MeshRank& mesh_rank) {
-  const Mesh& mesh = mesh_rank.mesh;
+int first_of_stage(const Mesh& mesh, int stage) {
   int rank = 0;
-  while (mesh.stage(rank) != mesh.stage(mesh_rank.rank)) ++rank;
+  while (mesh.stage(rank) != stage) ++rank;
   return rank;
 }
 
@@ -237,26 +236,58 @@ class OrdersSearch {
   StepOrders orders_;
 };
 
-/// Throws InternalError unless ranks of a stage have the same operations, which touch the same kept
-/// values: an order and turns that are found for one hold for the other.
-void require_same_operations(StepPrograms& programs, StepPrograms& model) {
-  const std::vector<OrderedProgram> own = ordered_programs(programs);
-  const std::vector<OrderedProgram> others = ordered_programs(model);
-  for (size_t i = 0; i < own.size(); ++i) {
-    const Program& program = *own[i].program;
-    const auto is_same = [&](const Node& a, const Node& b) {
-      const TouchedMemory<KeptName> kept = touched_kept_values(program, a);
-      const TouchedMemory<KeptName> other_kept = touched_kept_values(*others[i].program, b);
-      return a.operation->name() == b.operation->name() && kept.all == other_kept.all &&
-             kept.written == other_kept.written;
-    };
-    TESSERA_CHECK(std::ranges::equal(program.nodes(), others[i].program->nodes(), is_same),
-                  "rank {} has other operations than rank {} of its stage", program.rank(),
-                  others[i].program->rank());
+/// What a node does, as far as the orders of a stage depend on it.
+struct OrderedNode {
+  std::string operation;
+  TouchedMemory<KeptName> kept;
+
+  bool operator==(const OrderedNode& other) const {
+    return operation == other.operation && kept.all == other.kept.all &&
+           kept.written == other.kept.written;
   }
+};
+
+/// Returns the nodes of each of ordered_programs().
+std::vector<std::vector<OrderedNode>> ordered_nodes(StepPrograms& programs) {
+  std::vector<std::vector<OrderedNode>> result;
+  for (const OrderedProgram& ordered : ordered_programs(programs)) {
+    std::vector<OrderedNode>& nodes = result.emplace_back();
+    for (const Node& node : ordered.program->nodes()) {
+      nodes.push_back(
+          {std::string(node.operation->name()), touched_kept_values(*ordered.program, node)});
+    }
+  }
+  return result;
 }
 
 }  // namespace
+
+struct StageOrders {
+  int rank = 0;  ///< the stage's first one
+  StepOrders orders;
+  std::vector<std::vector<OrderedNode>> nodes;  ///< as the rank's programs were written
+};
+
+struct FoundOrders::Slot {
+  std::mutex mutex;
+  std::optional<StageOrders> orders;
+};
+
+FoundOrders::FoundOrders() = default;
+FoundOrders::~FoundOrders() = default;
+
+const StageOrders& FoundOrders::of(int stage, const std::function<StageOrders()>& find) {
+  Slot* slot = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    std::unique_ptr<Slot>& of_stage = slots_[stage];
+    if (of_stage == nullptr) of_stage = std::make_unique<Slot>();
+    slot = of_stage.get();
+  }
+  const std::lock_guard lock(slot->mutex);
+  if (!slot->orders) slot->orders = find();
+  return *slot->orders;
+}
 
 double nominal_seconds(const Program& program, const Node& node) {
   constexpr double kProducts = 400e12, kMemory = 3e12;
@@ -320,16 +351,21 @@ std::string overlap_warning(const RunConfig& config, const Mesh& mesh) {
 }
 
 void overlap(StepPrograms& programs, const OverlapOptions& options,
-             const std::function<StepPrograms(int rank)>& programs_of) {
-  const MeshRank mesh_rank = programs.mesh_rank();
-  if (mesh_rank.mesh.ranks() == 1) return;
-  const int first = first_of_stage(mesh_rank);
-  std::optional<StepPrograms> other;
-  if (first != mesh_rank.rank) {
-    other = programs_of(first);
-    require_same_operations(programs, *other);
-  }
-  apply(OrdersSearch(other ? *other : programs, options).find(), programs);
+             const std::function<StepPrograms(int rank)>& programs_of, FoundOrders& found) {
+  const auto [mesh, rank] = programs.mesh_rank();
+  if (mesh.ranks() == 1) return;
+  const int stage = mesh.stage(rank);
+  const StageOrders& orders = found.of(stage, [&] {
+    const int first = first_of_stage(mesh, stage);
+    std::optional<StepPrograms> others;
+    if (first != rank) others = programs_of(first);
+    StepPrograms& written = others ? *others : programs;
+    return StageOrders{first, OrdersSearch(written, options).find(), ordered_nodes(written)};
+  });
+  // So the orders and turns that were found for one rank hold for the other.
+  TESSERA_CHECK(rank == orders.rank || ordered_nodes(programs) == orders.nodes,
+                "rank {} has other operations than rank {} of its stage", rank, orders.rank);
+  apply(orders.orders, programs);
 }
 
 }  // namespace tessera

@@ -2,6 +2,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 
@@ -43,6 +46,30 @@ StepOverlap step_overlap(const RunConfig& config, const Mesh& mesh);
 /// step_overlap().
 std::string overlap_warning(const RunConfig& config, const Mesh& mesh);
 
+/// How the programs of a stage overlap, as overlap() found it from those of its first rank.
+struct StageOrders;
+
+/// The orders that overlap() found for the stages of one layout. Ranks that are threads of a
+/// process share one object: the first rank of a stage that asks finds the orders, and the others
+/// wait and take them as well.
+class FoundOrders {
+ public:
+  FoundOrders();
+  ~FoundOrders();
+  FoundOrders(const FoundOrders&) = delete;
+  FoundOrders& operator=(const FoundOrders&) = delete;
+
+  /// Returns the orders of a stage. The first call for the stage takes them from `find`; if that
+  /// throws, so does the call.
+  const StageOrders& of(int stage, const std::function<StageOrders()>& find);
+
+ private:
+  struct Slot;
+
+  std::mutex mutex_;
+  std::map<int, std::unique_ptr<Slot>> slots_;  // by stage
+};
+
 /// Puts the nodes of each chunk and of its evaluation into such an order, lets the lists of steps
 /// begin the update's sums early, and lets the micro-batches of one stage with one chunk take turns
 /// where that makes steps shorter (see overlapped_order(), begin_sums() and find_turns()). The most
@@ -52,8 +79,8 @@ std::string overlap_warning(const RunConfig& config, const Mesh& mesh);
 /// Programs of one rank stay as they are. All ranks of a stage take the order of its first one,
 /// since pieces of different sizes and links of different machines give ranks different numbers. So
 /// the bound is that rank's. `programs_of` returns the programs of that rank, before they were
-/// overlapped.
+/// overlapped. What was found for other ranks with the same options is taken from `found`.
 void overlap(StepPrograms& programs, const OverlapOptions& options,
-             const std::function<StepPrograms(int rank)>& programs_of);
+             const std::function<StepPrograms(int rank)>& programs_of, FoundOrders& found);
 
 }  // namespace tessera

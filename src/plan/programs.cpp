@@ -332,14 +332,18 @@ StepPrograms written_programs(const RunConfig& config, const MeshRank& mesh_rank
 
 }  // namespace
 
-StepPrograms step_programs(const RunConfig& config, const MeshRank& mesh_rank) {
+StepPrograms step_programs(const RunConfig& config, const MeshRank& mesh_rank, FoundOrders& found) {
   StepPrograms programs = written_programs(config, mesh_rank);
   if (config.parallel.overlap && mesh_rank.mesh.ranks() > 1) {
-    overlap(programs, step_overlap(config, mesh_rank.mesh).options, [&](int rank) {
-      return written_programs(config, {mesh_rank.mesh, rank});
-    });
+    const auto of_rank = [&](int rank) { return written_programs(config, {mesh_rank.mesh, rank}); };
+    overlap(programs, step_overlap(config, mesh_rank.mesh).options, of_rank, found);
   }
   return programs;
+}
+
+StepPrograms step_programs(const RunConfig& config, const MeshRank& mesh_rank) {
+  FoundOrders own;
+  return step_programs(config, mesh_rank, own);
 }
 
 ParameterStore store_of(const StepPrograms& programs, Executor& executor) {

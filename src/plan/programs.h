@@ -97,8 +97,13 @@ StepPrograms step_programs(Passes passes, ModelOutline model, const OptimizerCon
 StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer,
                            const ShardPlan& shard = {});
 
+class FoundOrders;
+
 /// Writes the programs that a rank runs in all phases of a resolved configuration. Each rank along
-/// the data axis has micro-batches of train.micro_batch sequences.
+/// the data axis has micro-batches of train.micro_batch sequences. Ranks of a process may share
+/// what overlap() finds.
+StepPrograms step_programs(const RunConfig& config, const MeshRank& mesh_rank, FoundOrders& found);
+/// Does so for a rank that shares nothing.
 StepPrograms step_programs(const RunConfig& config, const MeshRank& mesh_rank = {});
 
 /// A model of which ranks keep pieces of the weights or of the main gradients.

@@ -18,6 +18,7 @@
 #include "config/mesh_of.h"
 #include "config/phases.h"
 #include "data/loader.h"
+#include "plan/overlap_step.h"
 #include "plan/run_target.h"
 
 namespace tessera {
@@ -53,7 +54,12 @@ int64_t beside_arena_bytes(const StepPlan& plan) {
 MeshRank StepPlan::mesh_rank() const { return programs.mesh_rank(); }
 
 StepPlan plan_step(const RunConfig& config, const Target& target, const MeshRank& mesh_rank) {
-  StepPlan plan{.programs = step_programs(config, mesh_rank), .memory = {}};
+  return plan_step(config, target, step_programs(config, mesh_rank));
+}
+
+StepPlan plan_step(const RunConfig& config, const Target& target, StepPrograms programs) {
+  StepPlan plan{.programs = std::move(programs), .memory = {}};
+  const MeshRank mesh_rank = plan.mesh_rank();
   const ParameterList& parameters = plan.programs.model.parameters;
   plan.parameters = parameters.elements();
   plan.active_parameters = active_parameters(config.model, parameters.specs());
@@ -147,12 +153,13 @@ void require_fits(const RunConfig& config, const MemoryNeeds& needs,
 
 StepPlan plan_step_that_fits(const RunConfig& config, const Target& target,
                              const Accelerator* accelerator, const MeshRank& mesh_rank,
-                             const RankControl& control, std::span<const int> ranks_here) {
+                             const RankControl& control, std::span<const int> ranks_here,
+                             FoundOrders& found) {
   const bool has_own_memory = accelerator != nullptr && is_gpu(accelerator->device());
   std::optional<StepPlan> plan;
   MemoryNeeds rank_needs;
   control.together([&] {
-    plan = plan_step(config, target, mesh_rank);
+    plan = plan_step(config, target, step_programs(config, mesh_rank, found));
     rank_needs = {.ranks = 1,
                   .arena_bytes = plan->memory.arena_bytes,
                   .state_bytes = plan->memory.kept_bytes};
@@ -176,8 +183,9 @@ StepPlan plan_step_that_fits(const RunConfig& config, const Target& target,
 }
 
 StepPlan plan_step_that_fits(const RunConfig& config, const Accelerator* accelerator) {
+  FoundOrders found;
   return plan_step_that_fits(config, run_target(config, accelerator), accelerator,
-                             {mesh_of_one_rank(config), 0}, RankControl(), std::array{0});
+                             {mesh_of_one_rank(config), 0}, RankControl(), std::array{0}, found);
 }
 
 }  // namespace tessera

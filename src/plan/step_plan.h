@@ -41,6 +41,8 @@ struct StepPlan {
 /// Returns the plan of a resolved configuration (see resolve()) for one rank of a mesh (see
 /// mesh_of()), on a machine that need not be this one.
 StepPlan plan_step(const RunConfig& config, const Target& target, const MeshRank& mesh_rank = {});
+/// Does so with programs of step_programs() that are there already.
+StepPlan plan_step(const RunConfig& config, const Target& target, StepPrograms programs);
 
 /// The bytes of an accelerator's memory that a run leaves free for everything outside its plan:
 /// cuBLASLt's handle, cuDNN's engines, kernels that load when they first run, and graphs. It is a
@@ -54,10 +56,12 @@ inline constexpr int64_t kDeviceReserve = int64_t{1} << 30;
 /// A rank with a GPU must fit into the memory that is free there, less kDeviceReserve. Ranks on the
 /// processor must fit into the machine's memory together, with beside_arena_bytes() of each if
 /// there are several. So must ranks on emulated devices, which also leave kDeviceReserve free.
-/// `accelerator` is null for the processor; `ranks_here` are the ranks on this machine.
+/// `accelerator` is null for the processor; `ranks_here` are the ranks on this machine. Ranks of a
+/// process share what overlap() finds.
 StepPlan plan_step_that_fits(const RunConfig& config, const Target& target,
                              const Accelerator* accelerator, const MeshRank& mesh_rank,
-                             const RankControl& control, std::span<const int> ranks_here);
+                             const RankControl& control, std::span<const int> ranks_here,
+                             FoundOrders& found);
 
 /// Returns the plan of a run of one rank on this machine, as the function above does. Throws Error
 /// too if the configuration is laid out over several ranks.

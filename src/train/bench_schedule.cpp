@@ -24,6 +24,7 @@
 #include "config/pipeline_of.h"
 #include "hardware/hardware_file.h"
 #include "plan/node_seconds.h"
+#include "plan/overlap_step.h"
 #include "train/same_run.h"
 #include "train/timed_rank.h"
 #include "train/trace_timed_step.h"
@@ -167,10 +168,11 @@ std::optional<PredictedStep> predicted_step(const ScheduleTask& task, const Mesh
 /// Measures as one rank of the mesh of `groups`. The first rank gets the result.
 std::optional<ScheduleMeasurement> measure_as_rank(const ScheduleTask& task, const Repeats& repeats,
                                                    RankGroups& groups, const RankControl& control,
-                                                   std::span<const int> ranks_here) {
+                                                   std::span<const int> ranks_here,
+                                                   FoundOrders& found) {
   const Mesh& mesh = groups.mesh();
   const ChunkPlacement& placement = task.schedule.placement;
-  TimedRank rank(task.config, task.schedule.micro_batches, groups, control, ranks_here);
+  TimedRank rank(task.config, task.schedule.micro_batches, groups, control, ranks_here, found);
   std::optional<NodeSeconds> seconds;
   std::vector<ChunkTimes> passes;
   control.together([&] {
@@ -239,9 +241,10 @@ ScheduleMeasurement measure_schedule(const RunConfig& config, const Mesh& mesh,
   std::vector<int> all_ranks(static_cast<size_t>(mesh.ranks()));
   std::iota(all_ranks.begin(), all_ranks.end(), 0);
   std::optional<ScheduleMeasurement> result;
+  FoundOrders found;
   World world(mesh.ranks(), std::chrono::seconds(config.run.rank_timeout));
   run_mesh(world, mesh, [&](RankGroups& groups) {
-    auto measured = measure_as_rank(task, repeats, groups, RankControl(groups), all_ranks);
+    auto measured = measure_as_rank(task, repeats, groups, RankControl(groups), all_ranks, found);
     if (measured) result = std::move(measured);
   });
   return std::move(result.value());
@@ -267,7 +270,8 @@ std::optional<ScheduleMeasurement> measure_schedule(const RunConfig& config, con
   ScheduleTask task;
   control.together([&] { task = schedule_task(config, mesh, lengths); });
   task.traces_last = traces_last;
-  return measure_as_rank(task, repeats, groups, control, processes.ranks_here());
+  FoundOrders found;
+  return measure_as_rank(task, repeats, groups, control, processes.ranks_here(), found);
 }
 
 }  // namespace tessera

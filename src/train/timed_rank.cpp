@@ -36,10 +36,11 @@ bool exchanges_rows(const RunConfig& config) {
 }
 
 TimedRank::TimedRank(const RunConfig& config, int micro_batches, RankGroups& groups,
-                     const RankControl& control, std::span<const int> ranks_here)
+                     const RankControl& control, std::span<const int> ranks_here,
+                     FoundOrders& found)
     : runtime_(host_target(1)),
       plan_(plan_step_that_fits(config, runtime_.target(), nullptr, {groups.mesh(), groups.rank()},
-                                control, ranks_here)),
+                                control, ranks_here, found)),
       executor_(plan_.programs.list(), plan_.memory, runtime_),
       runner_(executor_),
       list_(plan_.programs.step_list(0, micro_batches)),

@@ -36,7 +36,7 @@ class TimedRank {
   /// Plans the steps of a resolved configuration of one phase. All ranks call it. Throws Error if
   /// the run does not fit into memory.
   TimedRank(const RunConfig& config, int micro_batches, RankGroups& groups,
-            const RankControl& control, std::span<const int> ranks_here);
+            const RankControl& control, std::span<const int> ranks_here, FoundOrders& found);
 
   int64_t arena_bytes() const { return plan_.memory.arena_bytes; }
 

@@ -144,7 +144,8 @@ double prepare_products(const RunConfig& config, double configured, Runtime& run
 struct ProcessState {
   std::optional<RunLock> lock;   // on the first rank's process
   std::optional<SharedRun> run;  // opened by one rank of the process
-  TrainReport report;            // of the first rank
+  FoundOrders orders;
+  TrainReport report;  // of the first rank
 };
 
 /// Trains on one rank of a run. All ranks call it, and take the same steps together.
@@ -162,7 +163,7 @@ void train_rank(const RunConfig& config, const RunRank& rank, const TrainOptions
   Runtime runtime(target, std::move(accelerator));
   if (rank.groups != nullptr) join_ranks(config, *rank.groups, runtime);
   StepPlan plan = plan_step_that_fits(config, runtime.target(), runtime.accelerator(),
-                                      rank.mesh_rank, control, rank.ranks_here());
+                                      rank.mesh_rank, control, rank.ranks_here(), process.orders);
   control.together([&] { require_runnable(plan.programs.list(), runtime); });
   control.on_first([&] {
     process.lock.emplace(config.run.directory, logger);

@@ -93,7 +93,8 @@ class ResultSink {
 };
 
 /// Trains on one rank of a trial and gives the results to `sink`. `groups` are those of the rank.
+/// Ranks of a process share what overlap() finds for the trial.
 void run_layout_rank(const LayoutTrial& trial, int threads, RankGroups& groups,
-                     const TrialBatches& batches, ResultSink& sink);
+                     const TrialBatches& batches, FoundOrders& found, ResultSink& sink);
 
 }  // namespace tessera

@@ -201,7 +201,9 @@ void LayoutProcesses::finish() { control_.any_text(""); }
 
 LayoutResults LayoutProcesses::run_own(const LayoutTrial& trial) {
   SendingSink sink(control_);
-  run_layout_rank(trial, threads_of_rank(trial.threads, cores_.ranks), groups_, *batches_, sink);
+  FoundOrders found;
+  run_layout_rank(trial, threads_of_rank(trial.threads, cores_.ranks), groups_, *batches_, found,
+                  sink);
   return is_first() ? sink.results().results() : LayoutResults();
 }
 

@@ -29,11 +29,11 @@ namespace {
 /// bytes of sums of gradients.
 class RankRun {
  public:
-  RankRun(const LayoutTrial& trial, int threads, RankGroups& groups)
+  RankRun(const LayoutTrial& trial, int threads, RankGroups& groups, FoundOrders& found)
       : trial_(trial),
         groups_(groups),
         runtime_(host_target(threads)),
-        programs_(layout_programs(trial, groups.rank())),
+        programs_(layout_programs(trial, groups.rank(), found)),
         executor_(programs_.list(), programs_.actions(), runtime_),
         store_(store_of(programs_, executor_)),
         step_(programs_, executor_, store_) {
@@ -293,8 +293,8 @@ const StepBatches& TrialBatches::of_rank(const MeshRank& mesh_rank) const {
 }
 
 void run_layout_rank(const LayoutTrial& trial, int threads, RankGroups& groups,
-                     const TrialBatches& batches, ResultSink& sink) {
-  RankRun(trial, threads, groups).run(batches.of_rank({groups.mesh(), groups.rank()}), sink);
+                     const TrialBatches& batches, FoundOrders& found, ResultSink& sink) {
+  RankRun(trial, threads, groups, found).run(batches.of_rank({groups.mesh(), groups.rank()}), sink);
 }
 
 namespace {
@@ -330,10 +330,11 @@ StepPrograms written_programs(const LayoutTrial& trial, int rank) {
 
 }  // namespace
 
-StepPrograms layout_programs(const LayoutTrial& trial, int rank) {
+StepPrograms layout_programs(const LayoutTrial& trial, int rank, FoundOrders& found) {
   StepPrograms programs = written_programs(trial, rank);
   if (trial.overlap && !trial.streams) {  // streams are compared in the order as written
-    overlap(programs, *trial.overlap, [&](int other) { return written_programs(trial, other); });
+    const auto of_rank = [&](int other) { return written_programs(trial, other); };
+    overlap(programs, *trial.overlap, of_rank, found);
   }
   if (trial.change && trial.mesh.ranks() > 1) {
     // Turns are ranges of steps, and the change may add steps or take them away.
@@ -343,13 +344,19 @@ StepPrograms layout_programs(const LayoutTrial& trial, int rank) {
   return programs;
 }
 
+StepPrograms layout_programs(const LayoutTrial& trial, int rank) {
+  FoundOrders own;
+  return layout_programs(trial, rank, own);
+}
+
 LayoutResults try_layout(const LayoutTrial& trial, const TrialBatches& batches) {
   World world(trial.mesh.ranks(), trial.rank_timeout);
   CollectedResults collected;
+  FoundOrders found;
   const int threads = threads_of_rank(trial.threads, trial.mesh.ranks());
   run_mesh(world, trial.mesh, [&](RankGroups& groups) {
     SharedSink sink(trial.mesh, groups.rank(), collected);
-    run_layout_rank(trial, threads, groups, batches, sink);
+    run_layout_rank(trial, threads, groups, batches, found, sink);
   });
   return collected.results();
 }

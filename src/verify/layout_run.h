@@ -110,7 +110,10 @@ struct TrialBatches {
   const StepBatches& of_rank(const MeshRank& mesh_rank) const;
 };
 
-/// Returns the programs of one rank of a trial, for one part of a micro-batch.
+/// Returns the programs of one rank of a trial, for one part of a micro-batch. Ranks of a process
+/// may share what overlap() finds for the trial.
+StepPrograms layout_programs(const LayoutTrial& trial, int rank, FoundOrders& found);
+/// Does so for a rank that shares nothing.
 StepPrograms layout_programs(const LayoutTrial& trial, int rank);
 
 /// Trains for some steps, with ranks that are threads of this process, and returns the results.

@@ -67,10 +67,11 @@ VerifyMemory verify_memory(const LayoutTrial& trial, int steps,
   memory.results = (steps + 2) * programs.model.parameters.elements() * dtype_size(DType::f64);
   memory.streams = stream_bytes(trial, programs);
   exact_trial.mesh = trial.mesh;
+  FoundOrders found;
   const int rank_count = local_ranks ? static_cast<int>(local_ranks->size()) : trial.mesh.ranks();
   for (int rank = 0; rank < trial.mesh.ranks(); ++rank) {
     if (local_ranks && !std::ranges::binary_search(*local_ranks, rank)) continue;
-    const StepPrograms rank_programs = layout_programs(exact_trial, rank);
+    const StepPrograms rank_programs = layout_programs(exact_trial, rank, found);
     const int threads = threads_of_rank(trial.threads, rank_count);
     const MemoryPlan rank_plan = plan_of(rank_programs, threads);
     memory.layout += rank_plan.arena_bytes;

@@ -40,8 +40,10 @@ StepPrograms rank_programs(const std::vector<std::string>& keys, int ranks, int 
 StepPrograms overlapped_programs(std::vector<std::string> keys, int64_t memory) {
   keys.emplace_back("parallel.overlap=false");
   StepPrograms programs = rank_programs(keys, 2);
-  overlap(programs, {.seconds = seconds_of, .memory = memory},
-          [&](int rank) { return rank_programs(keys, 2, rank); });
+  FoundOrders found;
+  overlap(
+      programs, {.seconds = seconds_of, .memory = memory},
+      [&](int rank) { return rank_programs(keys, 2, rank); }, found);
   return programs;
 }
 

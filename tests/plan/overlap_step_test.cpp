@@ -1,8 +1,11 @@
 #include "plan/overlap_step.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <fmt/format.h>
@@ -112,11 +115,71 @@ TEST(OverlapStep, GivesRanksOfAStageTheOrderOfTheFirstOne) {
     std::map<int, std::vector<std::string>> orders;  // by stage
     for (int rank = 0; rank < 6; ++rank) {
       StepPrograms programs = written(rank);
-      overlap(programs, options, written);
+      FoundOrders nothing;
+      overlap(programs, options, written, nothing);
       const std::vector<std::string> own = order_of(programs);
       EXPECT_NE(own, order_of(written(rank))) << "nothing was moved";
       EXPECT_TRUE(orders.try_emplace(mesh.stage(rank), own).first->second == own) << rank;
     }
+  }
+}
+
+/// Four ranks that are threads, two in each stage. The last of a stage asks first, so it writes the
+/// programs of the first as well; no other rank does.
+TEST(OverlapStep, IsFoundOnceForRanksThatShareIt) {
+  const RunConfig config =
+      testing::small_run(2, {"parallel.overlap=false", "parallel.pipeline=2", "parallel.tensor=2"});
+  const Mesh mesh = mesh_of(config, 4);
+  const StepOverlap overlap_of_run = step_overlap(config, mesh);
+  std::mutex mutex;
+  std::vector<int> written_for_others;
+  const auto written = [&](int rank) {
+    const std::lock_guard lock(mutex);
+    written_for_others.push_back(rank);
+    return step_programs(config, {mesh, rank});
+  };
+  FoundOrders found;
+  std::array<std::vector<std::string>, 4> orders;
+  const auto overlap_rank = [&](size_t rank) {
+    StepPrograms programs = step_programs(config, {mesh, static_cast<int>(rank)});
+    overlap(programs, overlap_of_run.options, written, found);
+    orders[rank] = order_of(programs);
+  };
+  for (const size_t first : {0U, 2U}) {  // of its stage
+    ASSERT_EQ(mesh.stage(static_cast<int>(first)), mesh.stage(static_cast<int>(first) + 1));
+    overlap_rank(first + 1);
+  }
+  std::vector<std::jthread> others;
+  for (const size_t first : {0U, 2U}) others.emplace_back(overlap_rank, first);
+  others.clear();
+  EXPECT_EQ(written_for_others, (std::vector{0, 2}));
+  const RunConfig with_overlap =
+      testing::small_run(2, {"parallel.pipeline=2", "parallel.tensor=2"});
+  for (size_t rank = 0; rank < orders.size(); ++rank) {
+    const int number = static_cast<int>(rank);
+    EXPECT_EQ(orders[rank], order_of(step_programs(with_overlap, {mesh, number}))) << rank;
+    EXPECT_NE(orders[rank], order_of(step_programs(config, {mesh, number}))) << rank;
+  }
+}
+
+/// What is thrown while orders are looked for is thrown to each rank that asks.
+TEST(OverlapStep, OfRanksThatShareItFailsForEach) {
+  const RunConfig config = testing::small_run(2, {"parallel.overlap=false", "parallel.tensor=2"});
+  const Mesh mesh = mesh_of(config, 2);
+  const OverlapOptions failing{
+      .seconds = [](const Program&, const Node&) -> double { throw Error("no seconds"); },
+      .memory = 0};
+  FoundOrders found;
+  for (const int rank : {0, 1}) {
+    StepPrograms programs = step_programs(config, {mesh, rank});
+    EXPECT_THROW(overlap(
+                     programs, failing,
+                     [&](int other) {
+                       return step_programs(config, {mesh, other});
+                     },
+                     found),
+                 Error)
+        << rank;
   }
 }
 

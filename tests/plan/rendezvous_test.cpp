@@ -93,9 +93,10 @@ std::string stuck_ranks_of(const RunConfig& config, int ranks, const OverlapOpti
   std::vector<StepPrograms> programs;
   std::vector<testing::RankList> lists;
   std::vector<MemoryPlan> plans;
+  FoundOrders found;
   for (int rank = 0; rank < ranks; ++rank) {
     programs.push_back(written(rank));
-    overlap(programs.back(), times, written);
+    overlap(programs.back(), times, written, found);
     if (!programs.back().sets.front().turns.empty()) ++overlapped.with_turns;
     if (programs.back().early_sums.value_or(0) > 0) ++overlapped.with_early_sums;
     lists.push_back(step_of(programs.back(), micro_batches));

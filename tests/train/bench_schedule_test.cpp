@@ -234,9 +234,10 @@ TEST(TimedRank, EndsAStepWithTheCollectivesOfItsUpdate) {
     const Mesh mesh = mesh_of(config, 2);
     std::array<double, 2> received{};
     double expected = 0;  // of one rank on average: pieces are uneven
+    FoundOrders found;
     World world(2);
     run_mesh(world, mesh, [&](RankGroups& groups) {
-      TimedRank rank(config, 2, groups, RankControl(groups), std::array{0, 1});
+      TimedRank rank(config, 2, groups, RankControl(groups), std::array{0, 1}, found);
       rank.set_times({.chunks = {{.forward = 0, .input_gradients = 0, .weight_gradients = 0}}},
                      /*computes_update=*/false);
       const Communicator& group = groups.over(mesh.data(), word(Lane::reductions));
@@ -266,9 +267,10 @@ TEST(TimedRank, EndsAStepWithTheCollectivesOfItsUpdate) {
 TEST(TimedRank, ComputesTheUpdateIfAsked) {
   const RunConfig config = pipeline({"shard.optimizer='all'"});
   const Mesh mesh = mesh_of(config, 2);
+  FoundOrders found;
   World world(2);
   run_mesh(world, mesh, [&](RankGroups& groups) {
-    TimedRank rank(config, 2, groups, RankControl(groups), std::array{0, 1});
+    TimedRank rank(config, 2, groups, RankControl(groups), std::array{0, 1}, found);
     for (const bool computes : {false, true}) {
       rank.set_times({.chunks = {{.forward = 0, .input_gradients = 0, .weight_gradients = 0}}},
                      computes);
@@ -357,9 +359,10 @@ TEST(TimedRank, ExchangesRowsAsIfTheRouterWereForcedToBeEven) {
       mixture({"parallel.expert=2", "model.forced_uniform_routing=true", "train.precision='fp32'"});
   const Mesh mesh = mesh_of(config, 2);
   std::array<int64_t, 2> received{};
+  FoundOrders found;
   World world(2);
   run_mesh(world, mesh, [&](RankGroups& groups) {
-    TimedRank rank(config, 2, groups, RankControl(groups), std::array{0, 1});
+    TimedRank rank(config, 2, groups, RankControl(groups), std::array{0, 1}, found);
     rank.set_times({.chunks = {{.forward = 1e-3, .input_gradients = 0, .weight_gradients = 0}}},
                    /*computes_update=*/false);
     const Communicator& group = groups.over(std::array{mesh.expert()}, word(Lane::exchanges));
