@@ -352,7 +352,9 @@ std::string overlap_warning(const RunConfig& config, const Mesh& mesh) {
 
 void overlap(StepPrograms& programs, const OverlapOptions& options,
              const std::function<StepPrograms(int rank)>& programs_of, FoundOrders& found) {
-  const auto [mesh, rank] = programs.mesh_rank();
+  const MeshRank mesh_rank = programs.mesh_rank();
+  const Mesh& mesh = mesh_rank.mesh;
+  const int rank = mesh_rank.rank;
   if (mesh.ranks() == 1) return;
   const int stage = mesh.stage(rank);
   const StageOrders& orders = found.of(stage, [&] {
