@@ -30,7 +30,7 @@ make_nodes() {
     [[ "$why" == *"File exists"* ]] ||
       die "this machine allows no network namespaces ($why); --hosts FILE names real nodes"
   done
-  ((tried < 250)) || die "all 250 networks of emulated nodes are in use; 'ip link del tesseraN' removes one"
+  ((tried < 250)) || die "all 250 networks of emulated nodes are in use; 'ip link' shows them as tesseraN"
   cluster_run="tessera$number"
   cluster_network="10.213.$number"
   ip addr add "$cluster_network.254/24" dev "$cluster_run"
@@ -49,6 +49,7 @@ make_parts() {
     end="part$number.${cluster_run#tessera}" # the upper end of its link
     space="$cluster_run-$cluster_leaves" # a leaf
     (($# == 0)) || space="${parent:-$cluster_run}.$number"
+    [[ ! -e "/run/netns/$space" ]] || ip netns del "$space" # of a run that was killed
     ip netns add "$space" ||
       die "this machine allows no network namespaces; --hosts FILE names real nodes"
     cluster_links+=("$depth $space")
@@ -100,6 +101,10 @@ remove_nodes() {
   [[ -n "${cluster_run-}" ]] || return 0
   for link in "${cluster_links[@]}"; do
     ip netns del "${link#* }" 2>/dev/null || true
+  done
+  # The kernel would remove the links of namespaces later. The next run may take their names at once.
+  for link in "/sys/class/net/$cluster_run/brif/"*; do
+    ip link del "${link##*/}" 2>/dev/null || true
   done
   ip link del "$cluster_run" 2>/dev/null || true
 }

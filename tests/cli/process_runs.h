@@ -186,8 +186,8 @@ class ProcessRuns : public ::testing::Test {
     EXPECT_EQ(summary.status, 0);
     EXPECT_NE(summary.output.find("schedule: 1f1b"), std::string::npos) << summary.output;
   }
-  /// Seconds of run.rank_timeout where a rank is stopped. Ranks of a busy machine start and save
-  /// within them.
+  /// Seconds of run.rank_timeout where a rank is stopped or does not come. Ranks of a busy machine
+  /// start and save within them.
   static constexpr const char* kPatience = "5";
   /// A pipeline of processes that trains until somebody ends it.
   struct StartedPipeline {

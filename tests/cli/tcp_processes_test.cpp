@@ -244,7 +244,7 @@ TEST_F(TcpProcessesTest, AProcessThatIsStoppedIsNamed) {
 }
 
 TEST_F(TcpProcessesTest, AProcessThatGoesOnAfterTheOthersGaveUpSaysSo) {
-  const auto started = start(2, long_training("late", set("run.rank_timeout", "1")));
+  const auto started = start(2, long_training("late", set("run.rank_timeout", kPatience)));
   await(folder_ / "late" / "metrics.jsonl");
   const std::vector<pid_t> ranks = processes_of(*started);
   ASSERT_EQ(ranks.size(), 2U) << started->output();
@@ -283,7 +283,7 @@ TEST_F(TcpProcessesTest, SaveAndEndWhenTheyAreToldTo) {
 }
 
 TEST_F(TcpProcessesTest, OneThatDoesNotComeIsNamedAndOneTooManyIsRefused) {
-  const Arguments short_patience = set("run.rank_timeout", kPatience);
+  const Arguments patience = set("run.rank_timeout", kPatience);
   const auto environment = [](const char* ranks, const char* rank, const std::string& address) {
     return std::map<std::string, std::string>{
         {"TESSERA_RANKS", ranks}, {"TESSERA_RANK", rank}, {"TESSERA_ADDRESS", address}};
@@ -292,9 +292,9 @@ TEST_F(TcpProcessesTest, OneThatDoesNotComeIsNamedAndOneTooManyIsRefused) {
   const std::string of_nobody = free_address();
   const std::string of_two_ranks = free_address();
   const auto first =
-      start_one(environment("3", "0", of_three_ranks), training("one", short_patience), "0.txt");
+      start_one(environment("3", "0", of_three_ranks), training("one", patience), "0.txt");
   const auto second =
-      start_one(environment("3", "1", of_three_ranks), training("one", short_patience), "1.txt");
+      start_one(environment("3", "1", of_three_ranks), training("one", patience), "1.txt");
   EXPECT_EQ(first->wait(), 1);
   EXPECT_EQ(second->wait(), 1);
   EXPECT_THAT(first->output(), HasSubstr("1 of the 3 processes have not come to rank 0"));
@@ -302,7 +302,7 @@ TEST_F(TcpProcessesTest, OneThatDoesNotComeIsNamedAndOneTooManyIsRefused) {
   EXPECT_THAT(second->output(), HasSubstr("1 of the 3 processes have not come to rank 0"));
 
   const auto alone =
-      start_one(environment("2", "1", of_nobody), training("one", short_patience), "2.txt");
+      start_one(environment("2", "1", of_nobody), training("one", patience), "2.txt");
   EXPECT_EQ(alone->wait(), 1);
   EXPECT_THAT(alone->output(),
               HasSubstr(fmt::format("{} does not answer after {} s", of_nobody, kPatience)));
