@@ -1,8 +1,8 @@
 // Finds offsets for blocks of memory. OffsetSearch puts one block after the other at its lowest
 // free offset. It begins with three orders: by bytes, by bytes times steps in use, and by steps in
 // use, the largest first. After each order it moves the block that ended highest to the front and
-// tries again. It stops within 0.1 % of a lower bound, the most bytes in use at once, or within
-// 64 KiB of it, or after a number of tries.
+// tries again. It stops within 0.1 % of a lower bound, the most bytes in use at once, or within 2 %
+// if that is no more than 64 KiB, or after a number of tries.
 
 #include "engine/arena_offsets.h"
 
@@ -75,13 +75,15 @@ class OffsetSearch {
   }
 
  private:
-  static constexpr int64_t kMaxTries = 100;         // of one order
-  static constexpr int64_t kMaxPlaced = 100'000;    // blocks, in all tries of an order
-  static constexpr int64_t kWasteDivisor = 1'000;   // 1 / 1000 more than the least bytes is enough
-  static constexpr int64_t kSmallWaste = 64 << 10;  // and so is this
+  static constexpr int64_t kMaxTries = 100;        // of one order
+  static constexpr int64_t kMaxPlaced = 100'000;   // blocks, in all tries of an order
+  static constexpr int64_t kWasteDivisor = 1'000;  // 1 / 1000 more than the least bytes is enough
+  static constexpr int64_t kSmallWasteDivisor = 50, kMostSmallWaste = 64 << 10;  // or 1 / 50
 
   bool good_enough() const {
-    const int64_t enough = std::max((least_end_ - base_) / kWasteDivisor, kSmallWaste);
+    const int64_t least = least_end_ - base_;
+    const int64_t enough =
+        std::max(least / kWasteDivisor, std::min(least / kSmallWasteDivisor, kMostSmallWaste));
     return !best_.offsets.empty() && best_.end - least_end_ <= enough;
   }
 

@@ -49,9 +49,9 @@ std::string overlap_warning(const RunConfig& config, const Mesh& mesh);
 /// How the programs of a stage overlap, as overlap() found it from those of its first rank.
 struct StageOrders;
 
-/// The orders that overlap() found for the stages of one layout. Ranks that are threads of a
-/// process share one object: the first rank of a stage that asks finds the orders, and the others
-/// wait and take them as well.
+/// The orders that overlap() found for the stages of one mesh, with one configuration and its
+/// options. Ranks that are threads of a process share one object: whichever rank of a stage asks
+/// first finds the stage's orders, and the others wait and take them.
 class FoundOrders {
  public:
   FoundOrders();
@@ -59,8 +59,8 @@ class FoundOrders {
   FoundOrders(const FoundOrders&) = delete;
   FoundOrders& operator=(const FoundOrders&) = delete;
 
-  /// Returns the orders of a stage. The first call for the stage takes them from `find`; if that
-  /// throws, so does the call.
+  /// Returns the orders of a stage, from `find` if no call has had them yet. If `find` throws, so
+  /// does this call, and the next one tries again.
   const StageOrders& of(int stage, const std::function<StageOrders()>& find);
 
  private:
@@ -79,7 +79,7 @@ class FoundOrders {
 /// Programs of one rank stay as they are. All ranks of a stage take the order of its first one,
 /// since pieces of different sizes and links of different machines give ranks different numbers. So
 /// the bound is that rank's. `programs_of` returns the programs of that rank, before they were
-/// overlapped. What was found for other ranks with the same options is taken from `found`.
+/// overlapped. All calls with one `found` have the same mesh, configuration and options.
 void overlap(StepPrograms& programs, const OverlapOptions& options,
              const std::function<StepPrograms(int rank)>& programs_of, FoundOrders& found);
 
